@@ -1,0 +1,11 @@
+"""The schedule engine: text in, slots out, with no clock of its own.
+
+`parse` gives the value to keep in a hot loop, `next_fires` and `validate` are the plain functions over it.
+"""
+
+from ..errors import InvalidSchedule
+from .base import Kind, Schedule
+from .cron import Fold, Gap
+from .parse import next_fires, parse, validate
+
+__all__ = ["Fold", "Gap", "InvalidSchedule", "Kind", "Schedule", "next_fires", "parse", "validate"]
