@@ -5,7 +5,7 @@
 
 from ..errors import InvalidSchedule
 from .base import Kind, Schedule
-from .cron import Fold, Gap
-from .parse import next_fires, parse, validate
+from .parsing import next_fires, parse, validate
+from .zones import Fold, Gap
 
 __all__ = ["Fold", "Gap", "InvalidSchedule", "Kind", "Schedule", "next_fires", "parse", "validate"]

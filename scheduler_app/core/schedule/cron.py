@@ -10,17 +10,14 @@ per slot would be gone.
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from ..errors import InvalidSchedule
 from .base import DAY, SECOND, Kind, Schedule
 from .days import Days, parse_days
 from .fields import HOUR, MINUTE, parse_field
-from .zones import CLOCK_CORRECTION, Span, spans
-
-Gap = Literal["shift", "skip"]
-Fold = Literal["first", "last", "both"]
+from .zones import CLOCK_CORRECTION, Changes, Span, spans
 
 MACROS: Final = {
     "@YEARLY": "0 0 1 1 *",
@@ -44,15 +41,15 @@ class Cron(Schedule):
     days: Days
     fixed: bool
     zone: ZoneInfo
-    gap: Gap
-    fold: Fold
+    changes: Changes
 
     def next_micros(self, after: int) -> int | None:
         """The first slot strictly after `after` (microseconds since the epoch); None if none in 50 years."""
         second = after // SECOND
+        near = spans(self.zone, second // DAY)
         # The smaller offset gives the earlier date: after a backward jump ahead, this date may come again.
-        around = min(span.offset for span in spans(self.zone, second // DAY))
-        dates = self.days.since((second + around) // DAY)
+        offset = near[0].offset if len(near) == 1 else min(span.offset for span in near)
+        dates = self.days.since((second + offset) // DAY)
         for day in dates:
             found = self._on_day(day, second)
             if found is None:
@@ -82,13 +79,17 @@ class Cron(Schedule):
             low, high = span.start + span.offset, span.end + span.offset
             if self.fixed and earlier is not None and abs(span.offset - earlier.offset) < CLOCK_CORRECTION:
                 seen = span.start + earlier.offset
-                if self.gap == "shift" and seen < low and self._any_between(seen - midnight, low - midnight):
+                if (
+                    self.changes.gap == "shift"
+                    and seen < low
+                    and self._any_between(seen - midnight, low - midnight)
+                ):
                     moved = low + -low % 60 - span.offset
                     if moved > after:
                         return moved
-                if self.fold == "first":
+                if self.changes.fold == "first":
                     low = max(low, seen)
-            if self.fixed and self.fold == "last" and later is not None:
+            if self.fixed and self.changes.fold == "last" and later is not None:
                 again = span.end + later.offset
                 if 0 < high - again < CLOCK_CORRECTION:
                     high = again
@@ -116,7 +117,7 @@ class Cron(Schedule):
         return (hour + (hours & -hours).bit_length()) * 60 + (self.minutes & -self.minutes).bit_length() - 1
 
 
-def parse_cron(text: str, zone: ZoneInfo, key: str, gap: Gap, fold: Fold) -> Cron:
+def parse_cron(text: str, zone: ZoneInfo, key: str, changes: Changes) -> Cron:
     """Parse five fields (upper case, no macro). InvalidSchedule names the field that is wrong."""
     parts = text.split()
     if len(parts) != 5:
@@ -128,8 +129,7 @@ def parse_cron(text: str, zone: ZoneInfo, key: str, gap: Gap, fold: Fold) -> Cro
         parse_days(of_month, month, of_week, key),
         not (minute[0] == "*" or hour[0] == "*"),
         zone,
-        gap,
-        fold,
+        changes,
     )
 
 

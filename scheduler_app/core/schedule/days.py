@@ -22,10 +22,9 @@ _LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 # Bits of the day-of-month mask above the days 1 to 31.
 _LAST_DAY: Final = 1 << 32
 _LAST_WORKDAY: Final = 1 << 33
-# Bits of the day-of-week mask: 0 to 6 every such day, then the last of the month, then the k-th of the month.
+# Seven bits for every such weekday, seven for the last one of a month, seven for the k-th one, k from 1 to 5.
 _EVERY: Final = 0x7F
-_LAST_OF: Final = 8
-_NTH_OF: Final = 16
+_LAST_OF: Final = 7
 
 
 class Days(NamedTuple):
@@ -53,14 +52,13 @@ class Days(NamedTuple):
 
     def _ordinal_days(self, first_weekday: int, length: int) -> int:
         """Mask of the days that `nL` and `n#k` name."""
-        mask = 0
-        for weekday in range(7):
+        mask, rest = 0, self.of_week >> 7
+        while rest:
+            lowest = rest & -rest
+            rest ^= lowest
+            nth, weekday = divmod(lowest.bit_length() - 1, 7)
             first = 1 + (weekday - first_weekday) % 7
-            if self.of_week >> (_LAST_OF + weekday) & 1:
-                mask |= 1 << (first + (length - first) // 7 * 7)
-            for nth in range(5):
-                if self.of_week >> (_NTH_OF + 7 * nth + weekday) & 1:
-                    mask |= 1 << (first + 7 * nth)
+            mask |= 1 << (first + 7 * (nth - 1) if nth else first + (length - first) // 7 * 7)
         return mask
 
     def ever(self) -> bool:
@@ -146,7 +144,7 @@ def _parse_nth(item: str) -> int:
     weekday, _, nth = item.partition("#")
     if len(nth) != 1 or nth not in "12345":
         refuse(DAY_OF_WEEK, f"{shown(item)} needs one digit from 1 to 5 after #")
-    return 1 << (_NTH_OF + 7 * (int(nth) - 1) + _weekday(weekday))
+    return 1 << (_LAST_OF + 7 * int(nth) + _weekday(weekday))
 
 
 def _weekday(text: str) -> int:

@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo
 
 from ..errors import InvalidSchedule
 from .base import DAY, EARLIEST, LATEST, SECOND, Kind, Schedule, to_micros
-from .cron import Fold, Gap
 from .fields import shown
-from .zones import CLOCK_CORRECTION, spans
+from .zones import CLOCK_CORRECTION, Changes, spans
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
@@ -32,7 +31,7 @@ class Once(Schedule):
         return next((slot for slot in self.slots if slot > after), None)
 
 
-def parse_at(text: str, zone: ZoneInfo, gap: Gap, fold: Fold) -> Once:
+def parse_at(text: str, zone: ZoneInfo, changes: Changes) -> Once:
     """The instant in `text` (upper case, behind `@AT`)."""
     if not _MOMENT.fullmatch(text):
         raise InvalidSchedule(
@@ -45,7 +44,7 @@ def parse_at(text: str, zone: ZoneInfo, gap: Gap, fold: Fold) -> Once:
     if moment.tzinfo is not None:
         slots: tuple[int, ...] = (to_micros(moment),)
     else:
-        slots = _resolve(to_micros(moment.replace(tzinfo=UTC)), zone, gap, fold)
+        slots = _resolve(to_micros(moment.replace(tzinfo=UTC)), zone, changes)
     if not slots:
         raise InvalidSchedule("schedule", f"{shown(text)} never comes: the clocks of {zone.key} jump over it")
     if not EARLIEST <= slots[0] <= slots[-1] <= LATEST:
@@ -53,7 +52,7 @@ def parse_at(text: str, zone: ZoneInfo, gap: Gap, fold: Fold) -> Once:
     return Once(slots)
 
 
-def _resolve(local: int, zone: ZoneInfo, gap: Gap, fold: Fold) -> tuple[int, ...]:
+def _resolve(local: int, zone: ZoneInfo, changes: Changes) -> tuple[int, ...]:
     """The instants of a local time given as microseconds since the epoch as if it were UTC."""
     near = spans(zone, local // (DAY * SECOND))
     slots = [
@@ -62,9 +61,9 @@ def _resolve(local: int, zone: ZoneInfo, gap: Gap, fold: Fold) -> tuple[int, ...
         if span.start * SECOND <= local - span.offset * SECOND < span.end * SECOND
     ]
     if slots:
-        return {"first": tuple(slots[:1]), "last": tuple(slots[-1:]), "both": tuple(slots)}[fold]
+        return {"first": tuple(slots[:1]), "last": tuple(slots[-1:]), "both": tuple(slots)}[changes.fold]
     for earlier, later in pairwise(near):
         low, high = later.start + earlier.offset, later.start + later.offset
-        if gap == "shift" and low * SECOND <= local < high * SECOND and high - low < CLOCK_CORRECTION:
+        if changes.gap == "shift" and low * SECOND <= local < high * SECOND and high - low < CLOCK_CORRECTION:
             return ((high + -high % 60 - later.offset) * SECOND,)
     return ()

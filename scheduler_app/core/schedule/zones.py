@@ -7,7 +7,7 @@ within one UTC day; in the IANA data the shortest stretch since 1900 is four day
 import re
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ..errors import InvalidSchedule
@@ -22,6 +22,17 @@ _NOT_PLACES: Final = ("Factory", "localtime", "posixrules", "posix/", "right/", 
 # Offsets are asked a day inside the range of datetime, so that no local time falls off its edge.
 _FIRST_ASKED: Final = EARLIEST // SECOND + DAY
 _LAST_ASKED: Final = LATEST // SECOND - DAY
+
+
+Gap = Literal["shift", "skip"]
+Fold = Literal["first", "last", "both"]
+
+
+class Changes(NamedTuple):
+    """What a fixed local time means when the clocks jump over it (`gap`) or when it comes twice (`fold`)."""
+
+    gap: Gap
+    fold: Fold
 
 
 class Span(NamedTuple):

@@ -9,18 +9,17 @@ from functools import lru_cache
 from typing import Final
 
 from ..errors import InvalidSchedule
-from .base import EPOCH, Schedule, to_micros
-from .cron import MACROS, Fold, Gap, parse_cron
+from .base import Schedule, to_micros
+from .cron import MACROS, parse_cron
 from .fields import shown
 from .interval import parse_every
 from .once import parse_at
-from .zones import find_zone
+from .zones import Changes, Fold, Gap, find_zone
 
 LONGEST_TEXT: Final = 1024
 """Characters. The longest sensible cron text, every value of every field in lists, has about 400."""
 
 
-@lru_cache(maxsize=16_384)
 def parse(
     expr: str,
     timezone: str = "UTC",
@@ -32,27 +31,34 @@ def parse(
 ) -> Schedule:
     """The schedule that `expr` means in the IANA zone `timezone`; InvalidSchedule if it means none.
 
-    `key` (a job's name) picks the values of `H`; `anchor` (aware) is a slot of every `@every`, the Unix
-    epoch unless given. `gap` and `fold` decide where fixed times fall when clocks change; None is Debian's
-    rule, which is `shift` and `first`. Equal arguments give the same cached value.
+    `key` (a job's name) picks the values of `H`; `anchor` (aware) is a slot of every `@every`, the Unix epoch
+    unless given. `gap` and `fold` decide where fixed times fall when clocks change; None is Debian's rule,
+    which is `shift` and `first`. Equal arguments give the same cached value.
     """
-    zone = find_zone(timezone)
-    start = _anchor(anchor)
+    if anchor is not None and anchor.tzinfo is None:
+        raise InvalidSchedule("anchor", "must name its offset from UTC")
     if gap not in (None, "shift", "skip"):
         raise InvalidSchedule("gap", "must be shift or skip")
     if fold not in (None, "first", "last", "both"):
         raise InvalidSchedule("fold", "must be first, last or both")
+    start = 0 if anchor is None else to_micros(anchor)
+    return _parse(expr, timezone, key, start, Changes(gap or "shift", fold or "first"))
+
+
+@lru_cache(maxsize=16_384)
+def _parse(expr: str, timezone: str, key: str, anchor: int, changes: Changes) -> Schedule:
+    zone = find_zone(timezone)
     text = _legible(expr)
     word, _, rest = text.partition(" ")
     if word == "@EVERY":
-        return parse_every(rest.strip(), start)
+        return parse_every(rest.strip(), anchor)
     if word == "@AT":
-        return parse_at(rest.strip(), zone, gap or "shift", fold or "first")
+        return parse_at(rest.strip(), zone, changes)
     if text[0] == "@":
         text = _macro(text)
     elif text.startswith(("RRULE", "DTSTART", "FREQ=")):
         raise InvalidSchedule("schedule", "recurrence rules (RRULE) are not read; write cron, @every or @at")
-    return parse_cron(text, zone, key, gap or "shift", fold or "first")
+    return parse_cron(text, zone, key, changes)
 
 
 def validate(expr: str, timezone: str = "UTC") -> None:
@@ -79,12 +85,6 @@ def next_fires(
         slots.append(slot)
         slot = schedule.next(slot)
     return slots
-
-
-def _anchor(anchor: datetime | None) -> int:
-    if anchor is not None and anchor.tzinfo is None:
-        raise InvalidSchedule("anchor", "must name its offset from UTC")
-    return to_micros(anchor or EPOCH)
 
 
 def _legible(expr: str) -> str:
