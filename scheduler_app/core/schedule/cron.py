@@ -73,36 +73,38 @@ class Cron(Schedule):
     def _across(self, day: int, stretch: tuple[Span, ...], after: int) -> int | None:
         """The same for a date near a change of the clocks, one stretch of constant offset at a time."""
         midnight = day * DAY
-        for index, span in enumerate(stretch):
-            earlier = stretch[index - 1] if index else None
-            later = stretch[index + 1] if index + 1 < len(stretch) else None
-            low, high = span.start + span.offset, span.end + span.offset
-            if self.fixed and earlier is not None and abs(span.offset - earlier.offset) < CLOCK_CORRECTION:
-                seen = span.start + earlier.offset
-                if (
-                    self.changes.gap == "shift"
-                    and seen < low
-                    and self._any_between(seen - midnight, low - midnight)
-                ):
-                    moved = low + -low % 60 - span.offset
-                    if moved > after:
-                        return moved
-                if self.changes.fold == "first":
-                    low = max(low, seen)
-            if self.fixed and self.changes.fold == "last" and later is not None:
-                again = span.end + later.offset
-                if 0 < high - again < CLOCK_CORRECTION:
-                    high = again
-            low = max(low, after + span.offset + 1)
-            minute = self._minute_from(-((midnight - low) // 60))
+        for earlier, span, later in zip((None, *stretch), stretch, (*stretch[1:], None), strict=False):
+            made_up = self._made_up(midnight, earlier, span)
+            if made_up is not None and made_up > after:
+                return made_up
+            low, high = self._own_times(earlier, span, later)
+            minute = self._minute_from(-((midnight - max(low, after + span.offset + 1)) // 60))
             if minute is not None and midnight + minute * 60 < high:
                 return midnight + minute * 60 - span.offset
         return None
 
-    def _any_between(self, low: int, high: int) -> bool:
-        """Whether a slot of the day lies in its seconds of local time from `low` to before `high`."""
-        minute = self._minute_from(-(-low // 60))
-        return minute is not None and minute * 60 < high
+    def _made_up(self, midnight: int, earlier: Span | None, span: Span) -> int | None:
+        """When fixed times of the day that the clocks jumped over at the start of `span` are made up."""
+        if not self.fixed or self.changes.gap == "skip" or earlier is None:
+            return None
+        low, high = span.start + earlier.offset, span.start + span.offset
+        if not 0 < high - low < CLOCK_CORRECTION:
+            return None
+        minute = self._minute_from(-((midnight - low) // 60))
+        if minute is None or midnight + minute * 60 >= high:
+            return None
+        return high + -high % 60 - span.offset
+
+    def _own_times(self, earlier: Span | None, span: Span, later: Span | None) -> tuple[int, int]:
+        """The local seconds (end excluded) whose slots run in `span`: without one pass of what comes twice."""
+        low, high = span.start + span.offset, span.end + span.offset
+        if self.fixed and self.changes.fold == "first" and earlier is not None:
+            seen = span.start + earlier.offset
+            low = seen if 0 < seen - low < CLOCK_CORRECTION else low
+        if self.fixed and self.changes.fold == "last" and later is not None:
+            again = span.end + later.offset
+            high = again if 0 < high - again < CLOCK_CORRECTION else high
+        return low, high
 
     def _minute_from(self, minute: int) -> int | None:
         """The first matching minute of a day (0 to 1439) from `minute` on, which may lie outside the day."""
