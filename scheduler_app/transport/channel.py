@@ -18,7 +18,7 @@ import psycopg
 from amqp.exceptions import NotFound, PreconditionFailed, RecoverableConnectionError
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments  # type: ignore[attr-defined]
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from scheduler_app.transport import codec, declarations, statements
@@ -52,10 +52,11 @@ def _ignore(_message: Any) -> None:
 class Channel(virtual.Channel):
     """One channel of a connection; `connection` is the transport, as in all of Kombu's virtual transports."""
 
-    QoS = Unacked  # type: ignore[assignment]
+    QoS = Unacked
     supports_fanout = True
     do_restore = False
     connection: Transport
+    closed: bool
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
@@ -66,7 +67,7 @@ class Channel(virtual.Channel):
 
     # -- declarations
 
-    def exchange_declare(  # noqa: PLR0917 - Kombu's signature
+    def exchange_declare(
         self,
         exchange: str | None = None,
         type: str = "direct",
@@ -307,7 +308,7 @@ class Channel(virtual.Channel):
     def basic_ack(self, delivery_tag: Any, multiple: bool = False) -> None:
         """Acknowledge; written with the others of this turn of the loop, or when the channel closes."""
         self._must_be_open()
-        self.connection.acknowledge(self, self._unacked.settle(delivery_tag, multiple))
+        self.connection.acknowledge(self._unacked.settle(delivery_tag, multiple))
 
     def basic_reject(self, delivery_tag: Any, requeue: bool = False) -> None:
         """Give back (visible at once), or send to the queue's dead-letter exchange; written when it returns."""
@@ -349,7 +350,7 @@ class Channel(virtual.Channel):
     @property
     def _unacked(self) -> Unacked:
         unacked: Any = self.qos
-        return unacked  # type: ignore[no-any-return]
+        return unacked
 
     @property
     def _session(self) -> Session:

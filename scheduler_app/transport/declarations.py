@@ -61,10 +61,12 @@ DELETE_QUEUE: LiteralString = "DELETE FROM everyslot_transport_queue WHERE name 
 
 DELETE_MESSAGES: LiteralString = "DELETE FROM everyslot_transport_message WHERE queue = ANY (%(names)b::text[])"
 
-# A connection begins to consume: its row carries the lease (seconds) of all that it will hold.
+# A connection begins to consume: its row carries the lease (seconds) of all that it will hold. Only queues that may
+# leave note when they were used; the others would only be written by every worker at once.
 HOLD: LiteralString = """
 WITH used AS (
-    UPDATE everyslot_transport_queue SET was_consumed = true, last_used_at = now() WHERE name = ANY (%(queues)b::text[])
+    UPDATE everyslot_transport_queue SET was_consumed = true, last_used_at = now()
+     WHERE name = ANY (%(queues)b::text[]) AND (auto_delete OR expires IS NOT NULL)
 )
 INSERT INTO everyslot_transport_holder (queues, alive_until)
 VALUES (%(queues)b::text[], now() + %(lease)s * interval '1 second') RETURNING id
@@ -75,7 +77,8 @@ HOLD_OTHER: LiteralString = """
 WITH used AS (
     UPDATE everyslot_transport_queue q SET was_consumed = true, last_used_at = now()
       FROM everyslot_transport_holder h
-     WHERE h.id = %(holder)s AND (q.name = ANY (h.queues) <> (q.name = ANY (%(queues)b::text[])))
+     WHERE h.id = %(holder)s AND (q.auto_delete OR q.expires IS NOT NULL)
+       AND q.name = ANY (h.queues) <> (q.name = ANY (%(queues)b::text[]))
 )
 UPDATE everyslot_transport_holder
    SET queues = %(queues)b::text[], alive_until = now() + %(lease)s * interval '1 second'
@@ -90,7 +93,8 @@ UPDATE everyslot_transport_holder SET alive_until = now() + %(lease)s * interval
 
 RELEASE: LiteralString = """
 WITH released AS (DELETE FROM everyslot_transport_holder WHERE id = %(holder)s RETURNING queues)
-UPDATE everyslot_transport_queue SET last_used_at = now() WHERE name IN (SELECT unnest(queues) FROM released)
+UPDATE everyslot_transport_queue SET last_used_at = now()
+ WHERE (auto_delete OR expires IS NOT NULL) AND name IN (SELECT unnest(queues) FROM released)
 """
 
 # Whoever gets the row sweeps; the others find it locked or fresh.
@@ -104,7 +108,8 @@ RETURNING 1
 # Holders whose lease has expired leave; their queues count as used until now.
 REAP_HOLDERS: LiteralString = """
 WITH reaped AS (DELETE FROM everyslot_transport_holder WHERE alive_until < now() RETURNING queues)
-UPDATE everyslot_transport_queue SET last_used_at = now() WHERE name IN (SELECT unnest(queues) FROM reaped)
+UPDATE everyslot_transport_queue SET last_used_at = now()
+ WHERE (auto_delete OR expires IS NOT NULL) AND name IN (SELECT unnest(queues) FROM reaped)
 """
 
 # Queues that nobody consumes leave: auto-delete ones that were consumed, and those unused for longer than x-expires.

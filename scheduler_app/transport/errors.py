@@ -8,7 +8,7 @@ import psycopg
 from kombu.exceptions import KombuError
 
 
-class UnroutableMessage(KombuError):  # type: ignore[misc, unused-ignore]
+class UnroutableMessage(KombuError):
     """A message that had to reach a queue reached none; all routable messages of the same call are committed.
 
     `unroutable` holds (index in the call, exchange, routing key) of each message that was not stored.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from time import monotonic
 
 import psycopg
 
@@ -144,15 +145,13 @@ class Keeper:
         self._on_lost()
 
     def _run(self) -> None:
-        """Renew three times a lease and sweep in between, until released or the connection is gone."""
-        renew_every = self._lease / 3
-        waits = 0.0
-        pause = min(self._sweep, renew_every)
+        """Renew three times a lease and sweep in between, until stopped or the connection is gone."""
+        pause = min(self._sweep, self._lease / 3)
+        renewed = monotonic()
         while not self._stop.wait(pause):
             try:
-                waits += pause
-                if waits >= renew_every:
-                    waits = 0.0
+                if monotonic() - renewed >= self._lease / 3 - pause / 2:
+                    renewed = monotonic()
                     if not self._session.rows(declarations.RENEW, {"holder": self.holder, "lease": self._lease}):
                         self._lose()
                         return

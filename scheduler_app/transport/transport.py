@@ -8,7 +8,6 @@ next; that is one of `connection_errors`, so Celery connects anew and PostgreSQL
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -49,7 +48,7 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(
         asynchronous=True, heartbeats=False, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
-    channels: list[PostgresChannel]  # type: ignore[assignment]
+    channels: list[PostgresChannel]
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
@@ -139,7 +138,9 @@ class Transport(virtual.Transport):
 
     def subscribe(self) -> None:
         """Hold a lease on the queues of all consumers, and listen to them."""
-        self.keeper.hold({s.queue for channel in self.channels for s in channel.subscriptions.values()})
+        queues = {s.queue for channel in self.channels for s in channel.subscriptions.values()}
+        if queues or self.keeper.holder is not None:
+            self.keeper.hold(queues)
 
     def retire(self, queues: Sequence[str]) -> None:
         """Delete those of the queues that are auto-delete and have no consumer left."""
@@ -156,10 +157,7 @@ class Transport(virtual.Transport):
             rows = self.session.rows(statements.TAKE, {"queues": list(queues), "count": count})
             holder = None
         else:
-            holder = self.keeper.holder
-            if holder is None:
-                self.subscribe()
-                holder = self.keeper.holder
+            holder = self.keeper.holder or self.keeper.hold(())
             with self.session.lock:
                 acks = list(self._acks)
                 rows = self.session.rows(
@@ -169,7 +167,7 @@ class Transport(virtual.Transport):
                 del self._acks[: len(acks)]
         return [codec.delivery(row, holder) for row in sorted(rows)]
 
-    def acknowledge(self, channel: PostgresChannel, deliveries: Iterable[Delivery]) -> None:
+    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
         """Gather acknowledgements; what was delivered under an earlier session is not ours to acknowledge any more."""
         ids = self._ours(deliveries)
         if ids:
@@ -177,7 +175,7 @@ class Transport(virtual.Transport):
                 if not self._acks:
                     self._acks_since = monotonic()
                 self._acks.extend(ids)
-            self.feed(channel)
+            self.wake()
 
     def flush(self) -> None:
         """Write the gathered acknowledgements."""
@@ -204,9 +202,9 @@ class Transport(virtual.Transport):
         return [found.id for found in deliveries if holder is not None and found.holder == holder]
 
     def feed(self, channel: PostgresChannel) -> None:
-        """The channel may have become able to take more: see to it soon."""
-        if self._acks or channel.hungry:
-            self.wake()
+        """The channel may find something to read: see to it soon."""
+        channel.hungry = True
+        self.wake()
 
     # -- reading and delivering
 
@@ -249,7 +247,7 @@ class Transport(virtual.Transport):
             while channel.deliver_one():
                 pass
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Deliver one message. Raises `socket.timeout` if none comes within `timeout` seconds."""
         until = None if timeout is None else monotonic() + timeout
         while not any(channel.deliver_one() for channel in list(self.channels)):
@@ -266,10 +264,11 @@ class Transport(virtual.Transport):
 
     def _wait(self, seconds: float) -> None:
         """Until PostgreSQL sends something, another thread wakes us, or the time is over."""
-        waker = self.waker
-        readable, _, _ = select.select([self.session.fileno(), waker.fileno()], [], [], seconds)
-        if waker.fileno() in readable:
-            waker.drain()
+        poll = select.poll()
+        poll.register(self.session.fileno(), select.POLLIN)
+        poll.register(self.waker, select.POLLIN)
+        if any(descriptor == self.waker.fileno() for descriptor, _event in poll.poll(seconds * 1000)):
+            self.waker.drain()
 
     @property
     def waker(self) -> Waker:
@@ -279,7 +278,7 @@ class Transport(virtual.Transport):
 
     def wake(self) -> None:
         """Let whoever waits for this connection look again; from any thread."""
-        if self._waker is not None:
+        if self._waker is not None and not (self._link is not None and self._link.is_turning()):
             self._waker.wake()
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
@@ -292,6 +291,3 @@ class Transport(virtual.Transport):
         if self._link is not None:
             self._link.detach()
             self._link = None
-
-
-assert socket.timeout is TimeoutError, "drain_events raises what Kombu catches"
