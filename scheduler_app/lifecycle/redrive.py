@@ -1,0 +1,52 @@
+"""Redrive: send dead or cancelled runs back to the queue, as the same run with further attempts.
+
+Guaranteed: compare-and-set on the state, so two people redriving at once send a run back once; `attempts` never goes
+down, so a message or an attempt of its earlier life stays void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import transaction
+
+from scheduler_app.core.errors import InvalidDefinition
+from scheduler_app.core.retry import RetryOverrides, resolve
+from scheduler_app.instrument import emit
+from scheduler_app.lifecycle import catalog
+from scheduler_app.store.decide import Allowance, allowances, redrive_runs
+from scheduler_app.store.enqueue import notify_runs
+
+BATCH = 500
+
+
+def redrive(run_ids: Sequence[UUID], by: str, *, more: int | None = None, reason: str = "") -> list[UUID]:
+    """Send these runs back, each with `more` further attempts (as many as its job or task allows a new run, unless
+    given); the ids of those that went: a run that is neither dead nor cancelled stays as it is.
+
+    Raises InvalidDefinition if `more` is not 1 or more.
+    """
+    if more is not None and more < 1:
+        raise InvalidDefinition("max_attempts", "must be raised by 1 or more")
+    sent: list[UUID] = []
+    for start in range(0, len(run_ids), BATCH):
+        sent += _redrive(run_ids[start : start + BATCH], by, more, reason)
+    emit("run.redriven", runs=sent, by=by)
+    return sent
+
+
+def _redrive(run_ids: Sequence[UUID], by: str, more: int | None, reason: str) -> list[UUID]:
+    with transaction.atomic():
+        wanted = [(each.run_id, more or _as_new(each)) for each in allowances(run_ids)]
+        sent = redrive_runs(wanted, by[:200], reason[:500])
+        if sent:
+            transaction.on_commit(notify_runs, robust=True)
+    return sent
+
+
+def _as_new(run: Allowance) -> int:
+    """As many attempts as a new run of the job or task gets."""
+    options = catalog.find(run.task)
+    declared = [options.retry] if options else []
+    return resolve(RetryOverrides(run.job_max_attempts), *declared).max_attempts
