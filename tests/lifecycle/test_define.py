@@ -142,7 +142,7 @@ def test_resuming_lifts_a_quarantine_only_when_its_reason_is_gone() -> None:
     job = a_job(task="tests.greet", payload={"name": "Ann"})
     with known_tasks(options()):
         _quarantine(job)
-        with pytest.raises(InvalidJob, match="'tests.greet' is not a durable task known here"):
+        with pytest.raises(InvalidJob, match=r"'tests\.greet' is not a durable task known here"):
             define.resume(job.pk)
     assert define.resume(job.pk).quarantined_at is None
 
