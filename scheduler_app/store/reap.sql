@@ -1,0 +1,28 @@
+-- name: watch_workers
+-- Every worker that has not stopped, whether its session lock is held by anyone just now, and when this database
+-- server started.
+WITH held AS (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT w.id, w.beats, w.lease, w.locked, w.locked AND EXISTS (SELECT 1 FROM held WHERE held.key = w.lock_key),
+    pg_postmaster_start_time()
+FROM scheduler_app_worker w WHERE w.stopped_at IS NULL;
+
+-- name: forget_workers
+-- Removes the rows of workers that stopped long ago and have nothing running.
+DELETE FROM scheduler_app_worker WHERE id IN (
+    SELECT w.id FROM scheduler_app_worker w
+    WHERE w.stopped_at < clock_timestamp() - %(keep)s * interval '1 second'
+        AND NOT EXISTS (SELECT 1 FROM scheduler_app_jobrun r WHERE r.locked_by = w.id AND r.status = 'running')
+    ORDER BY w.id LIMIT %(limit)s
+)
+RETURNING id;
+
+-- name: workers_with_leftovers
+-- Stopped workers under whose name something still runs: their end was cut off between its two steps.
+SELECT w.id FROM scheduler_app_worker w
+WHERE w.stopped_at < clock_timestamp() - interval '5 seconds'
+    AND w.id IN (SELECT DISTINCT locked_by FROM scheduler_app_jobrun WHERE status = 'running')
+ORDER BY w.id LIMIT %(limit)s;
