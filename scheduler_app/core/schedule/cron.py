@@ -96,7 +96,7 @@ class Cron(Schedule):
         return high + -high % 60 - span.offset
 
     def _own_times(self, earlier: Span | None, span: Span, later: Span | None) -> tuple[int, int]:
-        """The local seconds (end excluded) whose slots run in `span`: without one pass of what comes twice."""
+        """The local seconds (end excluded) whose slots run in `span`; one pass of what comes twice is out."""
         low, high = span.start + span.offset, span.end + span.offset
         if self.fixed and self.changes.fold == "first" and earlier is not None:
             seen = span.start + earlier.offset

@@ -63,13 +63,13 @@ class Days(NamedTuple):
 
     def ever(self) -> bool:
         """Whether any date matches; the calendar has every length of month with every first weekday."""
-        return any(
-            self.in_month(first_weekday, length)
-            for month in range(1, 13)
-            if self.months >> month & 1
-            for length in ((28, 29) if month == 2 else (_LENGTHS[month],))
-            for first_weekday in range(7)
-        )
+        for month in range(1, 13):
+            if self.months >> month & 1:
+                for length in (28, 29) if month == 2 else (_LENGTHS[month],):
+                    for first_weekday in range(7):
+                        if self.in_month(first_weekday, length):
+                            return True
+        return False
 
     def since(self, day: int) -> Iterator[int]:
         """The matching dates from `day` on (days since the epoch), ascending, for `HORIZON` years."""

@@ -1,5 +1,5 @@
-"""A schedule said in plain English, from the parsed value and not from its text: so the sentence is about what
-runs, and the two day fields are joined the way the engine joins them.
+"""A schedule said in plain English, from the parsed value and not from its text: so it tells what runs, and the
+two day fields are joined the way the engine joins them.
 """
 
 from datetime import timedelta
@@ -28,7 +28,7 @@ def _sentence(schedule: Schedule) -> str:
     if isinstance(schedule, Cron):
         zone = "UTC" if schedule.zone.key == "UTC" else f"{schedule.zone.key} time"
         times = _times(schedule.minutes, schedule.hours)
-        dates = _dates(schedule.days) or ("every day" if times.startswith("at ") else "")
+        dates = _dates(schedule.days) or ("" if "minute" in times else "every day")
         said = ", ".join(part for part in (times, dates, zone) if part) + "."
     elif isinstance(schedule, Interval):
         said = f"every {_duration(schedule.every)}, counted from {_moment(schedule.anchor)}."

@@ -34,9 +34,7 @@ class Once(Schedule):
 def parse_at(text: str, zone: ZoneInfo, changes: Changes) -> Once:
     """The instant in `text` (upper case, behind `@AT`)."""
     if not _MOMENT.fullmatch(text):
-        raise InvalidSchedule(
-            "schedule", f"{shown(text)} is not an instant such as 2026-12-01T09:00:00+01:00"
-        )
+        raise InvalidSchedule("schedule", f"{shown(text)} is not an instant such as 2026-12-01T09:00:00+01:00")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
