@@ -44,7 +44,7 @@ class Keeper:
         self._sweep = sweep
         self._delivery_limit = delivery_limit
         self._on_lost = on_lost
-        self._buried_to = 0
+        self._bury_after = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -106,12 +106,12 @@ class Keeper:
         except psycopg.OperationalError as error:
             logger.debug("could not notify: %s", error)
 
-    def sweep(self) -> None:
-        """Clean up after the dead, if nobody else did within the interval."""
+    def sweep(self) -> bool:
+        """Clean up after the dead; False if somebody else did within the interval."""
         run, session = {"page": PAGE, "delivery_limit": self._delivery_limit}, self._session
         with session.transaction():
             if not session.rows(declarations.BEGIN_SWEEP, {"interval": self._sweep}):
-                return
+                return False
             session.count(declarations.REAP_HOLDERS)
             returned = session.rows(statements.GIVE_BACK_ORPHANS, run)
             session.count(statements.EXPIRE, run)
@@ -123,16 +123,17 @@ class Keeper:
         if returned:
             logger.warning("%d message(s) of dead consumers are visible again", len(returned))
         self.notify({queue for _id, queue, is_dying in returned if not is_dying}.union(reached))
+        return True
 
     def _bury(self, ids: list[int] | None) -> list[str]:
         """Move dying messages on, these or the next page of all; the answer is the queues that they reached."""
-        after = 0 if ids is not None else self._buried_to
+        after = 0 if ids is not None else self._bury_after
         found = self._session.rows(
             statements.BURY, {"ids": ids, "after": after, "page": PAGE if ids is None else len(ids)}
         )
-        queues, dropped, waiting, last = found[0]
+        queues, dropped, waiting, next_after = found[0]
         if ids is None:
-            self._buried_to = last
+            self._bury_after = next_after
         if dropped:
             logger.warning("%d message(s) dropped: their queue has no dead-letter exchange", dropped)
         if waiting:

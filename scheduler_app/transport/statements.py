@@ -190,7 +190,7 @@ WITH dying AS MATERIALIZED (
 SELECT coalesce((SELECT array_agg(DISTINCT queue) FROM buried), '{}') AS queues,
        (SELECT count(*) FROM gone WHERE dropped) AS dropped,
        (SELECT count(*) FROM dying) - (SELECT count(*) FROM gone) AS waiting,
-       coalesce((SELECT max(id) FROM dying), 0) AS last
+       (SELECT CASE WHEN count(*) = %(page)s THEN max(id) ELSE 0 END FROM dying) AS next_after
 """
 )
 

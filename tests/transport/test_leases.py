@@ -1,0 +1,145 @@
+"""Leases: a live consumer keeps what it holds, a dead one's messages return, one who was silent too long is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from kombu import Connection
+
+from scheduler_app.transport import LeaseLost
+from tests.transport.messages import bodies, consuming, declare, drain, publish
+from tests.transport.test_dead_letters import sweep
+from tests.transport.waiting import wait_until
+
+Database = psycopg.Connection[Any]
+
+
+def lease_ends(database: Database) -> list[Any]:
+    return [end for (end,) in database.execute("SELECT alive_until FROM everyslot_transport_holder")]
+
+
+def expire_leases(database: Database) -> None:
+    database.execute("UPDATE everyslot_transport_holder SET alive_until = now() - interval '1 second'")
+
+
+def test_the_lease_of_all_held_messages_is_one_row_renewed_while_nobody_drains(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    connection = connect(lease=0.6, sweep_interval=0.1)
+    channel = connection.channel()
+    declare(channel, "work")
+    publish(channel, "work", *"abc")
+    with consuming(channel, "work"):
+        drain(connection, 3)
+        first = lease_ends(database)
+        assert len(first) == 1
+        wait_until(lambda: lease_ends(database) > first, what="the lease is renewed")
+
+
+def test_messages_of_a_dead_consumer_return_to_others_as_redelivered(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    dead, living = connect(), connect()
+    channel = dead.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a", "b")
+    with consuming(channel, "work"):
+        drain(dead, 2)
+        expire_leases(database)
+        sweep(living)
+        with consuming(living.channel(), "work") as received:
+            drain(living, 2)
+    assert bodies(received) == ["a", "b"]
+    assert [found.delivery_info["redelivered"] for found in received] == [True, True]
+
+
+def test_the_sweep_of_a_dead_consumers_last_delivery_buries_it(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    dead, living = connect(), connect()
+    channel = dead.channel()
+    declare(channel, "dead")
+    declare(
+        channel,
+        "work",
+        **{
+            "x-delivery-limit": 0,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        },
+    )
+    publish(channel, "work", "a")
+    channel.basic_get("work")
+    expire_leases(database)
+    sweep(living)
+    assert living.channel().basic_get("dead").headers["x-first-death-reason"] == "delivery_limit"
+
+
+def test_an_ack_after_the_lease_was_lost_leaves_the_message_to_its_new_holder(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    frozen, living = connect(), connect()
+    channel = frozen.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a")
+    late = channel.basic_get("work")
+    expire_leases(database)
+    sweep(living)
+    current = living.channel().basic_get("work")
+    late.ack()
+    frozen.transport.flush()
+    late.channel.basic_reject(late.delivery_tag)
+    assert database.execute("SELECT count(*) FROM everyslot_transport_message").fetchone() == (1,)
+    current.ack()
+    living.transport.flush()
+    assert database.execute("SELECT count(*) FROM everyslot_transport_message").fetchone() == (0,)
+
+
+def test_a_consumer_that_lost_its_lease_is_told_to_connect_anew(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    connection = connect(lease=0.3, sweep_interval=0.05)
+    channel = connection.channel()
+    declare(channel, "work")
+    with consuming(channel, "work"):
+        drain(connection)
+        database.execute("DELETE FROM everyslot_transport_holder")
+        with pytest.raises(LeaseLost):
+            drain(connection, 1, seconds=20)
+    assert isinstance(LeaseLost("x"), connection.connection_errors)
+
+
+def test_only_one_of_many_sweeps_in_an_interval(connect: Callable[..., Connection], database: Database) -> None:
+    sweepers = [connect(sweep_interval=3600) for _ in range(4)]
+    for sweeper in sweepers:
+        sweeper.connect()
+    swept: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda keeper=sweeper.transport.keeper: swept.append(keeper.sweep()))
+        for sweeper in sweepers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(swept) == [False, False, False, True]
+
+
+def test_a_released_connection_leaves_no_lease_and_no_thread(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    connection = connect()
+    channel = connection.channel()
+    declare(channel, "work")
+    with consuming(channel, "work"):
+        drain(connection)
+        connection.release()
+    assert lease_ends(database) == []
+    wait_until(
+        lambda: not any(thread.name == "everyslot transport keeper" for thread in threading.enumerate()),
+        what="the keeper's thread ends",
+    )
