@@ -42,7 +42,7 @@ def validate(fields: Mapping[str, Any], job: Job | None = None) -> list[InvalidD
 def faults_of(job: Job) -> list[InvalidDefinition]:
     """What is wrong with a definition as it stands: the reasons why its slots could not be recorded."""
     whole = {name: getattr(job, name) for name in FIELDS}
-    return field_faults(whole) + task_faults(job.task, job.payload) + _schedule_faults(job)
+    return field_faults(whole) + task_faults(job.task, job.payload) + schedule_faults(job)
 
 
 def changed(job: Job, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _is_taken(job: Job) -> bool:
 
 def _timing_faults(job: Job, now: datetime, bad: set[str]) -> list[InvalidDefinition]:
     """Whether the schedule is sound and has a slot left; fields that are bad by themselves are left out."""
-    faults = [fault for fault in _schedule_faults(job) if fault.field not in bad]
+    faults = [fault for fault in schedule_faults(job) if fault.field not in bad]
     if job.start_at and job.end_at and job.start_at > job.end_at:
         faults.append(InvalidDefinition("end_at", "must not be before start_at"))
     if faults or bad & TIMING or not job.enabled or not job.schedule.strip():
@@ -96,7 +96,7 @@ def _timing_faults(job: Job, now: datetime, bad: set[str]) -> list[InvalidDefini
     return []
 
 
-def _schedule_faults(job: Job) -> list[InvalidDefinition]:
+def schedule_faults(job: Job) -> list[InvalidDefinition]:
     """Whether zone and text are sound; a bad zone does not hide a bad text."""
     faults: list[InvalidDefinition] = []
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.lifecycle import catalog, define
+from scheduler_app.lifecycle.loading import load_tasks
 from scheduler_app.models import Job, JobRun
 from scheduler_app.store.define import database_now
 
@@ -29,7 +30,8 @@ def options(name: str = "tests.report", function: Callable[..., Any] = report, *
 
 @contextmanager
 def known_tasks(*known: TaskOptions) -> Iterator[None]:
-    """Exactly these tasks are known meanwhile."""
+    """Exactly these tasks are known meanwhile. The project's own are loaded first, since modules load only once."""
+    load_tasks()
     before = dict(catalog._known)
     catalog._known.clear()
     for each in known:
