@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 from uuid import UUID
 
 from celery import current_app
@@ -22,13 +23,17 @@ from scheduler_app.conf import conf
 from scheduler_app.core.message import Hint
 from scheduler_app.instrument import emit
 
+ANSWER: Final = 5.0  # seconds that a connected broker may take to answer a declaration
+
 
 class Publisher:
-    """Publishes hints; safe to share between threads."""
+    """Publishes hints to `url`, by default the broker of the Celery app; safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
         self._lock = threading.Lock()
         self._connection: Any = None
+        self._channel: Any = None
         self._link: Link | None = None
         self.answered = True
         """Whether the broker answered everything at the last call: what it did not confirm then, it refused."""
@@ -58,9 +63,8 @@ class Publisher:
         with self._lock:
             try:
                 self._open()
-                with self._connection.channel() as channel:
-                    declared = channel.queue_declare(queue=queue, passive=True)
-                return int(declared.message_count)
+                with _bounded(self._connection.connection, ANSWER), self._connection.channel() as channel:
+                    return int(channel.queue_declare(queue=queue, passive=True).message_count)
             except Exception as error:
                 self._drop()
                 emit("broker.unreachable", error=_said(error), waiting=0)
@@ -86,21 +90,39 @@ class Publisher:
 
     def _open(self) -> Link:
         if self._link is None:
-            self._connection = current_app.connection_for_write()
-            self._connection.ensure_connection(max_retries=1)
-            channel = self._connection.channel()
-            for queue in (*map(work_queue, conf().queues), dead_queue()):
-                queue.bind(channel).declare()
-            self._link = link_for(channel)
+            self._connection = current_app.connection_for_write(self._url)
+            # Each host once: waiting for a broker that is away is the caller's business, who has other work.
+            self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
+            with _bounded(self._connection.connection, ANSWER):
+                self._channel = self._connection.channel()
+                for queue in (*map(work_queue, conf().queues), dead_queue()):
+                    queue.bind(self._channel).declare()
+                self._link = link_for(self._channel)
         return self._link
 
     def _drop(self) -> None:
-        connection, self._connection, self._link = self._connection, None, None
-        if connection is not None:
-            try:
-                connection.collapse()
-            except Exception as error:
-                emit("broker.close_failed", error=_said(error))
+        """Close at once, without a word to a broker that may not answer."""
+        connection, channel = self._connection, self._channel
+        self._connection = self._channel = self._link = None
+        try:
+            collapse = getattr(getattr(channel, "connection", None), "collapse", None)
+            if collapse is not None:
+                collapse()
+            if connection is not None:
+                connection.release()
+        except Exception as error:
+            emit("broker.close_failed", error=_said(error))
+
+
+@contextmanager
+def _bounded(connection: Any, seconds: float) -> Iterator[None]:
+    """Bound every read and write of a connection, if it is one of AMQP's."""
+    having_timeout = getattr(getattr(connection, "transport", None), "having_timeout", None)
+    if having_timeout is None:
+        yield
+        return
+    with having_timeout(seconds):
+        yield
 
 
 def _said(error: Exception) -> str:

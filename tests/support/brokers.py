@@ -1,0 +1,65 @@
+"""Brokers that tests can publish to: PostgreSQL always, RabbitMQ where its URL is in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from celery import current_app
+from django.db import connection
+from kombu import Connection
+
+from scheduler_app.broker.publisher import Publisher
+from scheduler_app.broker.topology import work_queue
+from scheduler_app.instrument import subscribe
+
+Events = list[tuple[str, dict[str, Any]]]
+
+
+def database_url() -> str:
+    """The URL of the database that the test runs on."""
+    has = connection.settings_dict
+    login = quote(has["USER"]) + (f":{quote(has['PASSWORD'])}" if has["PASSWORD"] else "")
+    return f"postgresql://{login}@{has['HOST']}:{has['PORT']}/{quote(has['NAME'])}"
+
+
+def broker_url(kind: str) -> str:
+    """The URL of a broker, or skip the test."""
+    if kind == "postgres":
+        return f"pgq+{database_url()}"
+    found = os.environ.get("TEST_RABBITMQ_URL") or os.environ.get("BROKER_URL", "")
+    if not found.startswith(("amqp", "pyamqp")):
+        pytest.skip("RabbitMQ is needed: `make test` starts it, or set BROKER_URL")
+    return found
+
+
+@contextmanager
+def a_publisher(kind: str) -> Iterator[tuple[Publisher, Connection]]:
+    """A publisher on empty queues, and a connection beside it."""
+    url = broker_url(kind)
+    with current_app.connection_for_write(url) as beside:
+        channel = beside.channel()
+        for name in ("default", "fast", "slow"):
+            work_queue(name).bind(channel).declare()
+            channel.queue_purge(name)
+        channel.close()
+        publisher = Publisher(url)
+        try:
+            yield publisher, beside
+        finally:
+            publisher.close()
+
+
+@contextmanager
+def announced() -> Iterator[Events]:
+    """What was announced meanwhile."""
+    events: Events = []
+    stop = subscribe(lambda event, fields: events.append((event, fields)))
+    try:
+        yield events
+    finally:
+        stop()
