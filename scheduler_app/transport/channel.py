@@ -264,6 +264,11 @@ class Channel(virtual.Channel):
         self.qos.prefetch_count = prefetch_count
         self.connection.wake()
 
+    @property
+    def held(self) -> int:
+        """How many messages this channel holds, handed over or not."""
+        return len(self._unacked) + len(self.buffer)
+
     def capacity(self) -> int:
         """How many messages may be read now."""
         if not self.subscriptions:

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 PAGE = 500
 
+# Holders of lost sessions by broker address, so that the process that reconnects need not wait for its own lease.
+_abandoned: dict[str, set[int]] = {}
+
 
 class Keeper:
     """Holds the lease (`lease` seconds) of a session's consumers and sweeps every `sweep` seconds."""
@@ -31,6 +34,7 @@ class Keeper:
         self,
         session: Session,
         *,
+        address: str,
         lease: float,
         sweep: float,
         delivery_limit: int,
@@ -45,38 +49,65 @@ class Keeper:
         self._delivery_limit = delivery_limit
         self._on_lost = on_lost
         self._bury_after = 0
+        self._address = address
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def hold(self, queues: Collection[str]) -> int:
         """Consume from exactly these queues from now on, and listen to them; the answer is the holder's number."""
         wanted = frozenset(queues)
         with self._session.lock:
+            if self.holder is not None and wanted != self.queues and not self._hold_other(wanted):
+                if self.queues:
+                    self._lose()
+                else:
+                    self._forget()  # Nothing was consumed meanwhile, so nothing was lost but a number.
             if self.holder is None:
-                found = self._session.rows(declarations.HOLD, {"queues": sorted(wanted), "lease": self._lease})
-                self.holder = found[0][0]
-                self._thread = threading.Thread(target=self._run, name="everyslot transport keeper", daemon=True)
-                self._thread.start()
-            elif wanted != self.queues and not self._session.rows(
-                declarations.HOLD_OTHER,
-                {"holder": self.holder, "queues": sorted(wanted), "lease": self._lease},
-            ):
-                self._lose()
+                self._begin(wanted)
             self.queues = wanted
             self._session.listen({notice_channel(name) for name in wanted})
             return int(self.holder or 0)
 
-    def stop(self) -> None:
-        """Renew and sweep no more."""
-        self._stop.set()
-
     def release(self) -> None:
-        """Stop and leave; whatever is still held returns with the next sweep."""
-        self.stop()
+        """Leave; whatever is still held returns with the next sweep. A later `hold` begins anew."""
         with self._session.lock:
-            if self.holder is not None and not self._session.closed:
+            if self.holder is not None:
                 self._session.count(declarations.RELEASE, {"holder": self.holder})
-            self.queues = frozenset()
+                self._session.listen(())
+                self._forget()
+
+    def stop(self) -> None:
+        """Renew and sweep no more. A lease that could not be released is left to this process's next session."""
+        self._stop.set()
+        if self.holder is not None:
+            _abandoned.setdefault(self._address, set()).add(self.holder)
+
+    def _begin(self, queues: frozenset[str]) -> None:
+        self._reclaim()
+        found = self._session.rows(declarations.HOLD, {"queues": sorted(queues), "lease": self._lease})
+        self.holder = found[0][0]
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, args=(self._stop,), name="everyslot transport keeper", daemon=True).start()
+
+    def _hold_other(self, queues: frozenset[str]) -> bool:
+        parameters = {"holder": self.holder, "queues": sorted(queues), "lease": self._lease}
+        return not self.lost and bool(self._session.rows(declarations.HOLD_OTHER, parameters))
+
+    def _forget(self) -> None:
+        self._stop.set()
+        self.holder, self.lost, self.queues = None, False, frozenset()
+
+    def _reclaim(self) -> None:
+        """Give back what this process held through sessions that it lost, without waiting for the lease to expire."""
+        left = _abandoned.pop(self._address, set())
+        if left:
+            with self._session.transaction():
+                returned = self._session.rows(
+                    statements.GIVE_BACK_OF, {"holders": list(left), "delivery_limit": self._delivery_limit}
+                )
+                for holder in left:
+                    self._session.count(declarations.RELEASE, {"holder": holder})
+                reached = self._bury([id_ for id_, _queue, is_dying in returned if is_dying])
+            self.notify({queue for _id, queue, is_dying in returned if not is_dying}.union(reached))
 
     def give_back(self, ids: Collection[int]) -> None:
         """Make held messages visible at once; those over their delivery limit go to their dead-letter exchange."""
@@ -85,8 +116,7 @@ class Keeper:
                 statements.GIVE_BACK,
                 {"ids": list(ids), "holder": self.holder, "delivery_limit": self._delivery_limit},
             )
-            dying = [id_ for id_, _queue, is_dying in returned if is_dying]
-            reached = self._bury(dying) if dying else []
+            reached = self._bury([id_ for id_, _queue, is_dying in returned if is_dying])
         self.notify({queue for _id, queue, is_dying in returned if not is_dying}.union(reached))
 
     def reject(self, ids: Collection[int]) -> None:
@@ -127,6 +157,8 @@ class Keeper:
 
     def _bury(self, ids: list[int] | None) -> list[str]:
         """Move dying messages on, these or the next page of all; the answer is the queues that they reached."""
+        if ids is not None and not ids:
+            return []
         after = 0 if ids is not None else self._bury_after
         found = self._session.rows(
             statements.BURY, {"ids": ids, "after": after, "page": PAGE if ids is None else len(ids)}
@@ -145,17 +177,15 @@ class Keeper:
         self._stop.set()
         self._on_lost()
 
-    def _run(self) -> None:
+    def _run(self, stop: threading.Event) -> None:
         """Renew three times a lease and sweep in between, until stopped or the connection is gone."""
         pause = min(self._sweep, self._lease / 3)
         renewed = monotonic()
-        while not self._stop.wait(pause):
+        while not stop.wait(pause):
             try:
                 if monotonic() - renewed >= self._lease / 3 - pause / 2:
                     renewed = monotonic()
-                    if not self._session.rows(declarations.RENEW, {"holder": self.holder, "lease": self._lease}):
-                        self._lose()
-                        return
+                    self._renew(stop)
                 self.sweep()
             except psycopg.OperationalError as error:
                 if self._session.closed:
@@ -163,3 +193,10 @@ class Keeper:
                 logger.warning("transport upkeep failed, trying again: %s", error)
             except psycopg.Error:
                 logger.exception("transport upkeep failed")
+
+    def _renew(self, stop: threading.Event) -> None:
+        with self._session.lock:
+            if stop.is_set():
+                return
+            if not self._session.rows(declarations.RENEW, {"holder": self.holder, "lease": self._lease}):
+                self._lose()

@@ -119,6 +119,15 @@ RETURNING m.id, m.queue, m.dying IS NOT NULL
 """
 )
 
+# The same for everything that some holders hold.
+GIVE_BACK_OF: LiteralString = (
+    "UPDATE everyslot_transport_message m SET holder = NULL, dying ="
+    + _OVER_THE_LIMIT
+    + """WHERE m.holder = ANY (%(holders)b::bigint[])
+RETURNING m.id, m.queue, m.dying IS NOT NULL
+"""
+)
+
 # The same for messages whose holder is gone.
 GIVE_BACK_ORPHANS: LiteralString = (
     "UPDATE everyslot_transport_message m SET holder = NULL, dying ="

@@ -118,8 +118,10 @@ class Transport(virtual.Transport):
     @property
     def keeper(self) -> Keeper:
         if self._keeper is None:
+            client: Any = self.client
             self._keeper = Keeper(
                 self.session,
+                address=client.hostname,
                 lease=self.lease,
                 sweep=self.sweep_interval,
                 delivery_limit=self.delivery_limit,
@@ -137,10 +139,12 @@ class Transport(virtual.Transport):
     # -- what channels ask for
 
     def subscribe(self) -> None:
-        """Hold a lease on the queues of all consumers, and listen to them."""
+        """Hold a lease on the queues of all consumers and listen to them, as long as there is something to hold."""
         queues = {s.queue for channel in self.channels for s in channel.subscriptions.values()}
-        if queues or self.keeper.holder is not None:
+        if queues or self._acks or any(channel.held for channel in self.channels):
             self.keeper.hold(queues)
+        else:
+            self.keeper.release()
 
     def retire(self, queues: Sequence[str]) -> None:
         """Delete those of the queues that are auto-delete and have no consumer left."""

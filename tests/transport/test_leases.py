@@ -143,3 +143,50 @@ def test_a_released_connection_leaves_no_lease_and_no_thread(
         lambda: not any(thread.name == "everyslot transport keeper" for thread in threading.enumerate()),
         what="the keeper's thread ends",
     )
+
+
+def test_a_process_that_reconnects_gets_back_at_once_what_it_held(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    lost, next_one = connect(), connect()
+    channel = lost.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a")
+    channel.basic_get("work")
+    lost.transport.session.close()
+    lost.collect()
+    with consuming(next_one.channel(), "work") as received:
+        drain(next_one, 1)
+    assert received[0].delivery_info["redelivered"]
+    assert len(lease_ends(database)) == 1
+
+
+def test_a_connection_that_consumes_nothing_any_more_holds_no_lease_and_can_begin_again(
+    connection: Connection, database: Database
+) -> None:
+    channel = connection.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a", "b")
+    for expected in ("a", "b"):
+        channel.basic_qos(prefetch_count=1)
+        with consuming(channel, "work") as received:
+            drain(connection, 1)
+            received[0].ack()
+            connection.transport.flush()
+            assert len(lease_ends(database)) == 1
+        assert bodies(received) == [expected]
+        assert lease_ends(database) == []
+
+
+def test_a_lease_is_kept_for_what_a_cancelled_consumer_has_not_acknowledged(
+    connection: Connection, database: Database
+) -> None:
+    channel = connection.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a")
+    with consuming(channel, "work") as received:
+        drain(connection, 1)
+    assert len(lease_ends(database)) == 1
+    received[0].ack()
+    connection.release()
+    assert database.execute("SELECT count(*) FROM everyslot_transport_message").fetchone() == (0,)
