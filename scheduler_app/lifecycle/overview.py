@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.functions import Now
 
 from scheduler_app.lifecycle.define import FOREVER, is_paused
 from scheduler_app.lifecycle.rules import FIELDS
@@ -59,12 +60,13 @@ def why(job: Job, now: datetime) -> str:
 
 
 def with_last_run(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The jobs with their newest run, each by one step into an index; read it with `last_run`."""
+    """The jobs with their newest run, each by one step into an index, and the database's time as `seen_at`."""
     newest = JobRun.objects.filter(job=OuterRef("pk")).order_by("-seq")
     return jobs.annotate(
         last_run_id=Subquery(newest.values("id")[:1]),
         last_run_status=Subquery(newest.values("status")[:1]),
         last_run_at=Subquery(newest.values("scheduled_for")[:1]),
+        seen_at=Now(),
     )
 
 
