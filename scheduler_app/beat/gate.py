@@ -8,6 +8,7 @@ so that it cannot keep the others from leading.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class RedisGate:
         self._app, self._key, self._lifetime = app, key, lifetime
         self._healthy, self._changed = healthy, changed
         self._lock: Any = None
+        self._token = secrets.token_hex(16)
         self.state = State.UNKNOWN
         self._since = time.monotonic()
 
@@ -83,32 +85,37 @@ class RedisGate:
 
     def release(self) -> None:
         """Let go of the lock if it is ours; never raises."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
+        if self._lock is not None:
             try:
-                lock.release()
+                self._lock.release()
+            except LockError:
+                return  # it was not ours, or has run out
             except (RedisError, OSError) as error:
                 logger.info("the Redis lock was not released, it runs out by itself: %s", error)
 
     def _extend(self) -> bool:
-        if self._lock is None:
-            return False
         try:
-            self._lock.extend(self._lifetime)
+            self._with_token().extend(self._lifetime)
         except LockError:
-            self._lock = None
             return False
         return True
 
     def _acquire(self) -> bool:
-        client = get_redis(self._app)
-        # Not thread-local: the thread that stops the beat may be another than the one that got the lock.
-        lock = client.lock(self._key, timeout=self._lifetime, thread_local=False)
-        lock.lua_extend = client.register_script(LUA_EXTEND_TO_SCRIPT)
-        if not lock.acquire(blocking=False):
-            return False
-        self._lock = lock
-        return True
+        return bool(self._with_token().acquire(blocking=False, token=self._token))
+
+    def _with_token(self) -> Any:
+        """The lock under this beat's own token, always the same one.
+
+        So an acquisition whose answer got lost is found to be ours by the next extension. With a token a try, Redis
+        would carry such a leftover out after a stall, and nobody would hold the lock for its whole lifetime.
+        """
+        if self._lock is None:
+            client = get_redis(self._app)
+            # Not thread-local: the thread that stops the beat may be another than the one that got the lock.
+            self._lock = client.lock(self._key, timeout=self._lifetime, thread_local=False)
+            self._lock.lua_extend = client.register_script(LUA_EXTEND_TO_SCRIPT)
+        self._lock.local.token = self._token.encode()
+        return self._lock
 
     def _become(self, state: State) -> None:
         if state is not self.state:

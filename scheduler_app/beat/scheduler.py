@@ -40,6 +40,7 @@ class EveryslotScheduler(RedBeatScheduler):
         self._redis = bool(conf().redis_url)
         self._memory: Scheduler | None = None
         self._installed = False
+        self._paused = False
         self._duties: Duties | None = None
         self._gate_thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -117,18 +118,20 @@ class EveryslotScheduler(RedBeatScheduler):
     def _tick_static(self) -> float:
         """Fire due static entries; seconds until the next one."""
         try:
-            if not self._redis:
-                return self._in_memory().tick()
-            if not self._installed:
-                RedBeatScheduler.setup_schedule(self)
-                self._installed = True
-            return self._tick_redbeat()
+            pause = self._tick_redbeat() if self._redis else self._in_memory().tick()
         except Exception as error:
-            logger.warning("static entries pause: %s", error)
-            return self.max_interval
+            if not self._paused:
+                logger.warning("Celery's own entries pause: %s", error)
+            self._paused = True
+            return float(self.max_interval)
+        self._paused = False
+        return float(pause)
 
     def _tick_redbeat(self) -> float:
         """RedBeat's tick without its lock, which the gate keeps."""
+        if not self._installed:
+            RedBeatScheduler.setup_schedule(self)
+            self._installed = True
         key, self.lock_key = self.lock_key, None
         try:
             return float(super().tick())
