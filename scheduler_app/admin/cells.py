@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -43,14 +43,25 @@ def instant(moment: datetime | None, zone: str = "UTC") -> str:
     return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
 
 
+def weekday(moment: datetime, zone: str) -> str:
+    """The short name of the day on which an instant falls in a zone."""
+    return f"{moment.astimezone(_zone(zone)):%a}"
+
+
 def two_zones(moment: datetime | None, zone: str) -> SafeString | str:
     """An instant in a zone and, where that differs, in UTC below it."""
     if moment is None:
         return NOTHING
     here = instant(moment, zone)
     if _zone(zone).key == "UTC":
-        return here
-    return format_html('{}<br><span class="everyslot-quiet">{}</span>', here, instant(moment))
+        return line(here)
+    markup = '<span class="everyslot-line">{}<br><span class="everyslot-quiet">{}</span></span>'
+    return format_html(markup, here, instant(moment))
+
+
+def line(text: str) -> SafeString:
+    """Text that is not broken over lines."""
+    return format_html('<span class="everyslot-line">{}</span>', text)
 
 
 def lasted(start: datetime | None, end: datetime | None) -> str:
@@ -100,4 +111,4 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo("UTC") if name else ZoneInfo(UTC.tzname(None))
+        return ZoneInfo("UTC")

@@ -36,9 +36,6 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         "body_text",
     )
 
-    class Media:
-        css = {"all": ("scheduler_app/admin.css",)}
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return self.fields
 

@@ -98,6 +98,11 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     max_attempts = Number(int, "as the task declares", help_text="Attempts of one run.")
     retry_backoff = Number(float, "as the task declares", help_text="Seconds before the second attempt, then doubling.")
     retry_backoff_max = Number(float, "as the task declares", help_text="Seconds between attempts at most.")
+    retry_jitter = forms.NullBooleanField(
+        required=False,
+        widget=UnfoldAdminSelectWidget(choices=[("", "as the task declares"), ("true", "Yes"), ("false", "No")]),
+        help_text="Whether each delay is drawn at random between 0 and its bound.",
+    )  # fmt: skip
     time_limit = Number(int, help_text="Seconds after which an attempt is killed.")
 
     class Meta:
@@ -106,6 +111,9 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name in FIELDS:
+            if name in self.fields and name not in self.initial:
+                self.initial[name] = Job._meta.get_field(name).get_default()  # type: ignore[union-attr]
         if "task" in self.fields:
             known = [(each.name, each.name) for each in catalog.all_tasks()]
             self._offer("task", [("", "Select a task"), *known])

@@ -14,7 +14,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
-from scheduler_app.admin.cells import JOB_LABELS, NOTHING, RUN_LABELS, instant, runs_table, two_zones
+from scheduler_app.admin.cells import JOB_LABELS, NOTHING, RUN_LABELS, instant, line, runs_table, two_zones
 from scheduler_app.admin.dialogs import PauseForm, RunForm, act
 from scheduler_app.admin.job_filters import StateFilter
 from scheduler_app.admin.job_form import JobForm
@@ -22,7 +22,7 @@ from scheduler_app.admin.preview import preview_view
 from scheduler_app.core.errors import EveryslotError, InvalidDefinition
 from scheduler_app.lifecycle import define
 from scheduler_app.lifecycle.loading import load_tasks
-from scheduler_app.lifecycle.overview import state_of, why, with_last_run
+from scheduler_app.lifecycle.overview import JobState, state_of, why, with_last_run
 from scheduler_app.lifecycle.rules import InvalidJob, payload_from_text
 from scheduler_app.lifecycle.sync import DECLARED
 from scheduler_app.lifecycle.trigger import run_now
@@ -30,6 +30,8 @@ from scheduler_app.models import Job, JobRun
 from scheduler_app.models.job import Origin
 
 LATEST_RUNS = 10
+SHORT = 30  # characters of a schedule that stay on one line
+PAUSABLE = (JobState.ENABLED, JobState.ON_DEMAND, JobState.ENDED)
 
 
 @admin.register(Job)
@@ -41,7 +43,6 @@ class JobAdmin(ModelAdmin):
     list_filter = (StateFilter, "queue")
     search_fields = ("name", "task")
     list_per_page = 50
-    show_full_result_count = False
     sortable_by = ("name", "next_slot")
     warn_unsaved_form = True
     actions = ("run_selected", "pause_selected", "resume_selected", "delete_softly")
@@ -87,23 +88,24 @@ class JobAdmin(ModelAdmin):
         return state_of(job, job.seen_at).value
 
     @display(description="Schedule")
-    def schedule_text(self, job: Job) -> str:
-        return job.schedule or NOTHING
+    def schedule_text(self, job: Job) -> SafeString | str:
+        return line(job.schedule) if 0 < len(job.schedule) < SHORT else job.schedule or NOTHING
 
     @display(description="Next slot", ordering="next_run_at")
     def next_slot(self, job: Job) -> SafeString | str:
         return two_zones(job.next_run_at, job.timezone)
 
     @display(description="Last run", label=RUN_LABELS)
-    def last_run(self, job: Any) -> str:
-        return job.last_run_status or NOTHING
+    def last_run(self, job: Any) -> str | None:
+        return job.last_run_status or None
 
     @display(description="State")
     def notes(self, job: Any) -> str:
-        said = [state_of(job, job.seen_at).value, why(job, job.seen_at)]
+        state = state_of(job, job.seen_at).value.capitalize()
+        said = [": ".join(part for part in (state, why(job, job.seen_at)) if part)]
         if job.origin == Origin.CODE:
             said.append("declared in code: what the declaration says can only be changed there")
-        return ". ".join(part for part in said if part)
+        return "; ".join(said)
 
     @display(description="Latest runs")
     def latest_runs(self, job: Job) -> SafeString:
@@ -162,6 +164,16 @@ class JobAdmin(ModelAdmin):
         obj._state.adding = False
 
     # buttons of a job's page
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only the buttons that can do something in the job's state."""
+        job: Any = self.get_queryset(request).filter(pk=object_id).first() if str(object_id).isdecimal() else None
+        if job is None or job.deleted_at:
+            return []
+        pausable = state_of(job, job.seen_at) in PAUSABLE
+        useless = "_resume_job" if pausable else "_pause_job"
+        allowed = super().get_actions_detail(request, object_id)
+        return [each for each in allowed if not each.action_name.endswith(useless)]
 
     @action(
         description="Run now", url_path="run", permissions=["change"], icon="play_arrow", variant=ActionVariant.PRIMARY,

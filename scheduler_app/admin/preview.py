@@ -9,7 +9,7 @@ from django import forms
 from django.http import HttpRequest, JsonResponse
 from django.urls import reverse_lazy
 
-from scheduler_app.admin.cells import instant
+from scheduler_app.admin.cells import instant, weekday
 from scheduler_app.lifecycle.timing import preview
 from scheduler_app.lifecycle.validate import schedule_faults, with_changes
 from scheduler_app.models import Job
@@ -28,8 +28,9 @@ def look(job: Job | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     if faults:
         return {"words": "", "faults": [str(fault) for fault in faults], "timezone": trial.timezone, "slots": []}
     coming = preview(trial, now, SLOTS)
-    slots = [{"local": instant(slot, trial.timezone), "utc": instant(slot)} for slot in coming.slots]
-    return {"words": coming.words, "faults": [], "timezone": trial.timezone, "slots": slots}
+    zone = trial.timezone
+    slots = [{"local": f"{weekday(slot, zone)} {instant(slot, zone)}", "utc": instant(slot)} for slot in coming.slots]
+    return {"words": coming.words, "faults": [], "timezone": zone, "slots": slots}
 
 
 def preview_view(request: HttpRequest, model_admin: Any) -> JsonResponse:

@@ -23,6 +23,7 @@ from scheduler_app.admin.cells import (
     job_link,
     json_block,
     lasted,
+    line,
     run_link,
     two_zones,
 )
@@ -42,7 +43,7 @@ LARGE = ("args", "payload", "result", "last_error", "canvas")
 class JobRunAdmin(ReadOnlyAdmin):
     """Lists by `seq`, newest first; what is large is read on a run's own page only."""
 
-    list_display = ("short_id", "what", "state", "slot", "tried", "took", "trigger", "reason")
+    list_display = ("short_id", "what", "state", "slot", "tried", "took", "reason")
     list_display_links = ("short_id",)
     list_filter = ("status", ("job", AutocompleteSelectFilter), TaskFilter, "trigger")
     list_filter_submit = True
@@ -76,9 +77,6 @@ class JobRunAdmin(ReadOnlyAdmin):
         ),
     )  # fmt: skip
 
-    class Media:
-        css = {"all": ("scheduler_app/admin.css",)}
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobRun]:
         load_tasks()
         runs: QuerySet[JobRun] = super().get_queryset(request).select_related("job")
@@ -103,8 +101,8 @@ class JobRunAdmin(ReadOnlyAdmin):
     # columns and fields
 
     @display(description="Run")
-    def short_id(self, run: JobRun) -> str:
-        return f"…{str(run.pk)[-12:]}"
+    def short_id(self, run: JobRun) -> SafeString:
+        return line(f"…{str(run.pk)[-12:]}")
 
     @display(description="Job or task")
     def what(self, run: JobRun) -> str:
@@ -115,16 +113,16 @@ class JobRunAdmin(ReadOnlyAdmin):
         return run.status
 
     @display(description="Slot")
-    def slot(self, run: JobRun) -> str:
-        return instant(run.scheduled_for)
+    def slot(self, run: JobRun) -> SafeString:
+        return line(instant(run.scheduled_for))
 
     @display(description="Attempts")
-    def tried(self, run: JobRun) -> str:
-        return f"{run.attempts} of {run.max_attempts}"
+    def tried(self, run: JobRun) -> SafeString:
+        return line(f"{run.attempts} of {run.max_attempts}")
 
     @display(description="Took")
-    def took(self, run: JobRun) -> str:
-        return lasted(run.started_at, run.finished_at)
+    def took(self, run: JobRun) -> SafeString:
+        return line(lasted(run.started_at, run.finished_at))
 
     @display(description="Id")
     def shown_id(self, run: JobRun) -> str:
@@ -199,6 +197,20 @@ class JobRunAdmin(ReadOnlyAdmin):
 
     # what people decide
 
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what the run's state allows."""
+        status = (
+            JobRun.objects.filter(pk=object_id).values_list("status", flat=True).first() if _is_id(object_id) else None
+        )
+        useful = {
+            "dead": "_redrive_run",
+            "cancelled": "_redrive_run",
+            "queued": "_cancel_run",
+            "running": "_cancel_run",
+        }
+        allowed = super().get_actions_detail(request, object_id)
+        return [each for each in allowed if each.action_name.endswith(useful.get(status or "", "?"))]
+
     def has_decide_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.has_perm("scheduler_app.change_jobrun"))
 
@@ -245,3 +257,10 @@ class JobRunAdmin(ReadOnlyAdmin):
 
     def _page(self, object_id: str) -> str:
         return reverse("admin:scheduler_app_jobrun_change", args=[object_id])
+
+
+def _is_id(text: Any) -> bool:
+    try:
+        return bool(UUID(str(text)))
+    except ValueError:
+        return False

@@ -68,4 +68,6 @@ def preview(job: Job, after: datetime, k: int = 10) -> Preview:
         return Preview("On demand: it runs when somebody or something starts it.", job.timezone, ())
     slots = next_slots(job, after, k)
     words = explain(job.schedule, job.timezone, key=job.name)
+    if job.schedule.strip().lower().startswith("@every"):
+        words = words.partition(", counted from")[0] + "."  # `explain` knows no anchor; the slots below show it
     return Preview(words, job.timezone, tuple(slots))

@@ -21,7 +21,7 @@ FORM: dict[str, Any] = {
     "name": "nightly", "task": "tests.report", "payload": '{"rows": 3}', "schedule": "0 2 * * *",
     "timezone": "Europe/Berlin", "enabled": "on", "queue": "default", "priority": "4", "concurrency_policy": "allow",
     "catch_up": "latest", "catch_up_limit": "100", "misfire_grace": "60", "jitter": "0", "time_limit": "900",
-    "retry_jitter": "unknown",
+    "retry_jitter": "",
 }  # fmt: skip
 
 
@@ -54,6 +54,21 @@ def test_a_job_is_defined_through_the_form(client: Client) -> None:
     assert (job.max_attempts, job.starting_deadline, job.retry_jitter, job.origin) == (None, None, None, "admin")
     assert job.next_run_at is not None
     assert job.next_run_at > database_now()
+
+
+def test_an_empty_form_offers_the_defaults_and_a_job_is_made_from_them(client: Client) -> None:
+    form = client.get(f"{LIST}add/").context["adminform"].form
+    offered = {field.name: field.value() for field in form if field.value() is not None and field.name != "coming"}
+    assert (offered["time_limit"], offered["priority"], offered["queue"], offered["timezone"]) == (
+        900,
+        4,
+        "default",
+        "UTC",
+    )
+    typed = {name: value for name, value in offered.items() if value is not False}
+    client.post(f"{LIST}add/", typed | {"name": "plain", "task": "tests.report", "payload": "{}"})
+    job = Job.objects.get()
+    assert (job.misfire_grace, job.catch_up_limit, job.jitter, job.enabled) == (60, 100, 0, True)
 
 
 def test_every_fault_stands_beside_its_field_in_the_words_of_the_code(client: Client) -> None:
@@ -95,7 +110,9 @@ def test_a_form_without_a_version_is_refused(client: Client) -> None:
     assert Job.objects.get().name == "report"
 
 
-def test_a_change_that_overtakes_between_check_and_save_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_overtakes_between_check_and_save_is_told(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = a_job()
 
     def overtaken(*args: object, **kwargs: object) -> None:
@@ -139,7 +156,9 @@ def test_the_preview_answers_as_json(client: Client) -> None:
     asked = {"schedule": "99 * * * *", "timezone": "Mars/Base", "gap": "jump"}
     assert len(client.get(reverse("admin:scheduler_app_job_preview"), asked).json()["faults"]) >= 2
     every = a_job(schedule="@every 1h")
-    found = client.get(reverse("admin:scheduler_app_job_preview"), {"job": str(every.pk), "schedule": "@every 1h"}).json()
+    found = client.get(
+        reverse("admin:scheduler_app_job_preview"), {"job": str(every.pk), "schedule": "@every 1h"}
+    ).json()
     assert found["slots"][0]["utc"] == f"{every.next_run_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -167,7 +186,9 @@ def test_the_buttons_ask_first_and_act_on_post_only(client: Client) -> None:
     assert not JobRun.objects.exists()
     assert Job.objects.values().get() == Job.objects.filter(pk=job.pk).values().get()
     assert Job.objects.get().version == job.version
-    answer = client.post(page(job, "run"), {"_form_submitted": "True", "payload": '{"rows": 1}'}, headers={"HX-Request": "true"})
+    answer = client.post(
+        page(job, "run"), {"_form_submitted": "True", "payload": '{"rows": 1}'}, headers={"HX-Request": "true"}
+    )
     assert answer["HX-Redirect"] == page(job)
     run = JobRun.objects.get()
     assert (run.payload, run.trigger, run.triggered_by) == ({"rows": 1}, "manual", "ann")
@@ -215,7 +236,9 @@ def test_the_list_acts_on_several_jobs_and_tells_each_refusal(client: Client) ->
 def test_the_list_shows_state_next_slot_and_last_run(client: Client) -> None:
     a_run(a_job(timezone="Asia/Tokyo"), status="dead")
     paused = define.pause(a_job(name="paused one").pk, "")
-    Job.objects.filter(pk=a_job(name="broken").pk).update(quarantined_at=database_now(), quarantine_reason="no such zone")
+    Job.objects.filter(pk=a_job(name="broken").pk).update(
+        quarantined_at=database_now(), quarantine_reason="no such zone"
+    )
     said = text_of(client.get(LIST))
     for word in ("09:00:00 JST", "00:00:00 UTC", "dead", "paused", "quarantined", "enabled"):
         assert word in said
@@ -225,9 +248,11 @@ def test_the_list_shows_state_next_slot_and_last_run(client: Client) -> None:
 
 def test_a_quarantined_job_with_a_broken_zone_still_has_its_page(client: Client) -> None:
     job = a_job()
-    Job.objects.update(timezone="Mars/Base", task="tests.gone", quarantined_at=database_now(), quarantine_reason="no zone")
+    Job.objects.update(
+        timezone="Mars/Base", task="tests.gone", quarantined_at=database_now(), quarantine_reason="no zone"
+    )
     said = text_of(client.get(page(job)))
-    assert "quarantined. no zone" in said
+    assert "Quarantined: no zone" in said
     assert "is not a known IANA time zone" in said
     assert "tests.gone (unknown here)" in said
 

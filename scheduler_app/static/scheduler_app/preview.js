@@ -28,6 +28,7 @@ document.addEventListener("DOMContentLoaded", () => {
         return row;
       }),
     );
+    part("table").classList.toggle("everyslot-one-zone", found.timezone === "UTC");
     part("table").hidden = found.slots.length === 0;
   };
 
