@@ -1,4 +1,4 @@
-"""An AMQP channel on PostgreSQL: declarations, publishing, consuming, settling.
+"""An AMQP channel on PostgreSQL: publishing, consuming, settling (declaring is in declaring.py).
 
 Guaranteed: a message to a declared queue is committed when a publish returns; a delivered message stays in its table,
 held by this connection's lease, until its acknowledgement is written. Acknowledgements are gathered by the transport
@@ -7,33 +7,25 @@ and written in sets; closing the channel writes them and gives back what was not
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from amqp.exceptions import NotFound, PreconditionFailed, RecoverableConnectionError
-from amqp.protocol import queue_declare_ok_t
-from kombu.transport import virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments
+from amqp.exceptions import NotFound, RecoverableConnectionError
 from kombu.utils.uuid import uuid
 
-from scheduler_app.transport import codec, declarations, statements
+from scheduler_app.transport import codec, statements
 from scheduler_app.transport.codec import Delivery, Outgoing
+from scheduler_app.transport.declaring import DeclaringChannel
 from scheduler_app.transport.errors import UnroutableMessage
-from scheduler_app.transport.routing import topic_pattern
 from scheduler_app.transport.unacked import Unacked
 
 if TYPE_CHECKING:
-    from scheduler_app.transport.session import Row, Session
     from scheduler_app.transport.transport import Transport
 
 logger = logging.getLogger(__name__)
-
-COUNTED_AT_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ def _ignore(_message: Any) -> None:
     """What a consumer without a callback does."""
 
 
-class Channel(virtual.Channel):
+class Channel(DeclaringChannel):
     """One channel of a connection; `connection` is the transport, as in all of Kombu's virtual transports."""
 
     QoS = Unacked
@@ -64,112 +56,6 @@ class Channel(virtual.Channel):
         self.buffer: deque[Delivery] = deque()
         self.hungry = False
         self._turn = 0
-
-    # -- declarations
-
-    def exchange_declare(
-        self,
-        exchange: str | None = None,
-        type: str = "direct",
-        durable: bool = False,
-        auto_delete: bool = False,
-        arguments: dict[str, Any] | None = None,
-        nowait: bool = False,
-        passive: bool = False,
-    ) -> None:
-        """Declare an exchange. Raises `NotFound` (passive) or `PreconditionFailed` when it has another type."""
-        name, kind = exchange or f"amq.{type or 'direct'}", type or "direct"
-        if passive:
-            found = self._rows(declarations.FIND_EXCHANGE, name=name)
-        else:
-            found = self._rows(
-                declarations.DECLARE_EXCHANGE,
-                name=name,
-                type=kind,
-                durable=durable,
-                auto_delete=auto_delete,
-                arguments=json.dumps(arguments or {}),
-            )
-        if not found:
-            raise NotFound(f"NOT_FOUND - no exchange {name!r}", (40, 10), "Channel.exchange_declare")
-        if not passive and found[0][0] != kind:
-            raise PreconditionFailed(f"PRECONDITION_FAILED - exchange {name!r} is {found[0][0]}, not {kind}", (40, 10))
-
-    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
-        """Delete an exchange with its bindings."""
-        if if_unused and any(bound == exchange for _queue, bound, _key in self.list_bindings()):
-            return
-        self._rows(declarations.DELETE_EXCHANGE, name=exchange)
-
-    def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **kwargs: Any) -> Any:
-        return to_rabbitmq_queue_arguments(arguments, **kwargs)
-
-    def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> queue_declare_ok_t:
-        """Declare a queue. Counts are exact when passive; else messages are counted up to 10,000 only."""
-        name = queue or f"amq.gen-{uuid()}"
-        if not passive:
-            self._rows(
-                declarations.DECLARE_QUEUE,
-                name=name,
-                durable=bool(kwargs.get("durable", False)),
-                auto_delete=bool(kwargs.get("auto_delete") or kwargs.get("exclusive")),
-                arguments=json.dumps(kwargs.get("arguments") or {}),
-            )
-        elif not self._has_queue(name):
-            raise NotFound(f"NOT_FOUND - no queue {name!r}", (50, 10), "Channel.queue_declare")
-        bound = None if passive else COUNTED_AT_MOST
-        messages, consumers = self._rows(declarations.COUNT_QUEUE, name=name, bound=bound)[0]
-        return queue_declare_ok_t(name, messages, consumers)
-
-    def queue_bind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Bind a queue. Every queue is bound to the default exchange by its name already."""
-        if not exchange:
-            return
-        key = routing_key or ""
-        try:
-            self._rows(declarations.BIND, exchange=exchange, routing_key=key, queue=queue, pattern=topic_pattern(key))
-        except psycopg.errors.ForeignKeyViolation as error:
-            raise NotFound(f"NOT_FOUND - no queue {queue!r}", (50, 20), "Channel.queue_bind") from error
-
-    def queue_unbind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self._rows(declarations.UNBIND, exchange=exchange or "", routing_key=routing_key or "", queue=queue)
-
-    def queue_purge(self, queue: str, **kwargs: Any) -> int:
-        """Delete the ready messages and say how many there were."""
-        return self._session.count(declarations.PURGE, {"name": queue})
-
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> int | None:
-        """Delete a queue with its bindings and messages. Raises `PreconditionFailed` where a condition is not met."""
-        messages, consumers = self._rows(declarations.COUNT_QUEUE, name=queue, bound=1)[0]
-        if (if_unused and consumers) or (if_empty and messages):
-            raise PreconditionFailed(f"PRECONDITION_FAILED - queue {queue!r} is in use or not empty", (50, 40))
-        with self._session.transaction():
-            self._rows(declarations.DELETE_QUEUE, name=queue)
-            return self._session.count(declarations.DELETE_MESSAGES, {"names": [queue]})
-
-    def list_bindings(self) -> Generator[tuple[str, str, str], None, None]:
-        """(queue, exchange, routing key) of every binding."""
-        yield from ((row[0], row[1], row[2]) for row in self._rows(declarations.BINDINGS))
-
-    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return bool(self._rows(declarations.FIND_QUEUE, name=queue))
-
-    def _size(self, queue: str) -> int:
-        return int(self._rows(declarations.COUNT_QUEUE, name=queue, bound=None)[0][0])
 
     # -- publishing
 
@@ -356,12 +242,3 @@ class Channel(virtual.Channel):
     def _unacked(self) -> Unacked:
         unacked: Any = self.qos
         return unacked
-
-    @property
-    def _session(self) -> Session:
-        if self.connection is None:
-            raise RecoverableConnectionError("channel is closed")
-        return self.connection.session
-
-    def _rows(self, statement: Any, **parameters: object) -> list[Row]:
-        return self._session.rows(statement, parameters)

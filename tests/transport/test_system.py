@@ -158,6 +158,22 @@ def test_two_workers_answer_pings_and_their_events_reach_every_listener(workers:
     assert listeners[0] == listeners[1] != set()
 
 
+def test_workers_mingle_and_gossip(workers: Workers) -> None:
+    workers.start("one@test", "-l", "DEBUG")
+    workers.start("two@test")
+    assert "mingle: sync with 1 nodes" in workers.log("two@test")
+    wait_until(lambda: "two@test joined the party" in workers.log("one@test"), 30, "one hears of two")
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_pools_without_an_event_loop_settle_their_messages(workers: Workers, database: Database, pool: str) -> None:
+    workers.start("one@test", "-P", pool, "-Q", "work")
+    for number in range(20):
+        workers.send("say", f"word{number}")
+    workers.wait_for("word", count=20)
+    wait_until(settled(database), what="all is acknowledged")
+
+
 def test_remote_control_shuts_a_worker_down(workers: Workers) -> None:
     worker = workers.start("one@test")
     workers.app.control.shutdown()

@@ -9,9 +9,15 @@ from typing import Any
 
 from celery import Celery
 from celery.exceptions import Reject
+from celery.worker.consumer.gossip import Gossip
+from celery.worker.consumer.mingle import Mingle
 from kombu import Queue
 
 import scheduler_app.transport  # noqa: F401 - registers the alias
+
+# Celery starts these two only for transports that it names; ours carries them as well.
+Gossip.compatible_transports.add("postgresql")
+Mingle.compatible_transports.add("postgresql")
 
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-delivery-limit": 2}
 
