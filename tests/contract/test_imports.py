@@ -67,7 +67,7 @@ def room_of(name: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    return name.split(".")[0] == APP
+    return name.split(".", maxsplit=1)[0] == APP
 
 
 def room_of_file(path: Path) -> str:

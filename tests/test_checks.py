@@ -1,0 +1,166 @@
+"""System checks: each rule once broken and once kept."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.checks import run_checks
+from pytest_django import Settings
+
+from scheduler_app.checks import TAG, check_jobs, check_redis, check_settings, check_tasks
+from scheduler_app.models import Job
+from tests.support.definitions import a_job, known_tasks, options
+
+AMQP = "amqp://guest@127.0.0.1//"
+
+
+def ids(messages: list[Any]) -> list[str]:
+    assert all(message.hint for message in messages)
+    return [message.id.removeprefix("everyslot.") for message in messages]
+
+
+def test_the_settings_as_they_are_have_no_fault() -> None:
+    assert check_settings() == []
+    assert check_tasks() == []
+
+
+OURS = {
+    "E001": {"heartbeat": 11.0, "lease": 30.0},
+    "E005": {"soft_shutdown": 60.0, "stop_grace": 60.0},
+    "E006": {"term": 2.0},
+}
+
+
+@pytest.mark.parametrize(("number", "changes"), OURS.items(), ids=OURS.keys())
+def test_a_rule_between_our_settings(settings: Settings, number: str, changes: dict[str, float]) -> None:
+    settings.EVERYSLOT = settings.EVERYSLOT | changes
+    assert ids(check_settings()) == [number]
+
+
+THEIRS = {
+    "another zone of Django": ("TIME_ZONE", "Europe/Berlin", "E007"),
+    "no zones at all": ("USE_TZ", False, "E007"),
+    "another zone of Celery": ("CELERY_TIMEZONE", "Europe/Berlin", "E007"),
+    "Celery without a zone": ("CELERY_TIMEZONE", None, "E007"),
+    "early acknowledging": ("CELERY_TASK_ACKS_LATE", False, "E008"),
+    "gevent": ("CELERY_WORKER_POOL", "gevent", "E009"),
+    "threads": ("CELERY_WORKER_POOL", "threads", "W001"),
+    "prefork": ("CELERY_WORKER_POOL", "prefork", ""),
+    "connections for each task": ("CELERY_DB_REUSE_MAX", None, "W002"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "number"), THEIRS.values(), ids=THEIRS.keys())
+def test_a_rule_on_settings_of_others(settings: Settings, name: str, value: object, number: str) -> None:
+    setattr(settings, name, value)
+    assert ids(check_settings()) == ([number] if number else [])
+
+
+def test_redbeats_lock_counts_where_redis_is_used(settings: Settings) -> None:
+    settings.CELERY_REDBEAT_LOCK_TIMEOUT = 2.0
+    settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": ""}
+    assert check_settings() == []
+    settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": "redis://127.0.0.1:1/0"}
+    assert ids(check_settings()) == ["E006"]
+
+
+def test_a_task_that_may_outlive_rabbitmqs_patience(settings: Settings) -> None:
+    settings.EVERYSLOT = settings.EVERYSLOT | {"consumer_timeout": 1800.0}
+    with known_tasks(options(time_limit=1800)):
+        settings.CELERY_BROKER_URL = AMQP
+        found = check_tasks()
+        assert ids(found) == ["E002"]
+        assert "tests.report may run 1800 s" in found[0].msg
+        settings.CELERY_BROKER_URL = "pgq+postgresql://x/y"
+        assert check_tasks() == []
+
+
+def test_tasks_that_cannot_be_imported_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ModuleNotFoundError("no module named 'gone'")
+
+    monkeypatch.setattr("scheduler_app.checks.load_tasks", broken)
+    found = check_tasks()
+    assert ids(found) == ["E011"]
+    assert "no module named 'gone'" in found[0].msg
+
+
+@pytest.mark.django_db
+def test_a_job_that_may_outlive_rabbitmqs_patience(settings: Settings) -> None:
+    settings.CELERY_BROKER_URL = AMQP
+    with known_tasks(options()):
+        a_job(time_limit=7200)
+    assert ids(check_jobs(databases=["default"])) == ["E003"]
+    assert check_jobs(databases=None) == []
+    Job.objects.update(enabled=False)
+    assert check_jobs(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_before_the_first_migration_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django.db.connection.introspection.table_names", list)
+    assert check_jobs(databases=["default"]) == []
+
+
+def test_redis_that_does_not_answer_is_a_warning(settings: Settings) -> None:
+    for url in (f"redis://127.0.0.1:{_free_port()}/0", "redis-sentinel://127.0.0.1/0"):
+        settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": url}
+        assert ids(check_redis(databases=["default"])) == ["W004"]
+        assert check_redis(databases=None) == []
+
+
+def test_redis_must_not_evict_keys(settings: Settings, redis_url: str) -> None:
+    settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": redis_url}
+    assert check_redis(databases=["default"]) == []
+    with redis.Redis.from_url(redis_url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    found = check_redis(databases=["default"])
+    assert ids(found) == ["E004"]
+    assert "allkeys-lru" in found[0].msg
+
+
+@pytest.mark.django_db
+def test_manage_py_check_runs_them_under_their_tag() -> None:
+    assert run_checks(tags=[TAG], databases=["default"]) == []
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """A Redis of this test's own."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is needed: apt-get install redis-server")
+    port = _free_port()
+    words = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", "", "--appendonly", "no"]
+    server = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port) as client:
+            _wait_for(client)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _wait_for(client: redis.Redis) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            client.ping()
+            return
+        except redis.ConnectionError:
+            assert time.monotonic() < deadline, "redis-server did not start"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
