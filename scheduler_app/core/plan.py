@@ -22,6 +22,7 @@ from scheduler_app.core.schedule.base import LATEST, SECOND, Schedule, to_instan
 
 RUNS: Final = 1_000  # runs that one call records at most
 SCAN: Final = 2_000  # slots of a cron schedule that one call walks through at most
+NOTHING: Final = (None,) * 5
 CATCH_UP_MOST: Final = 10_000  # the highest `catch_up_limit` that is honoured
 
 
@@ -107,6 +108,29 @@ def plan(
     """Decide the slots of `job` from its cursor to `now`, at most `runs` runs and about `scan` skipped slots."""
     if job.remaining is not None and job.remaining <= 0:
         return Plan()
+    return _punctual(job, now, new_id) or _plan(job, now, new_id, active, runs, scan)
+
+
+def _punctual(job: JobFacts, now: datetime, new_id: Callable[[], UUID]) -> Plan | None:
+    """The plan of a job with nothing special that has one young slot due: what `_plan` says, at a third of the cost."""
+    special = (job.remaining, job.start_at, job.end_at, job.paused_until, job.starting_deadline)
+    if job.concurrency_policy != "allow" or job.jitter or special != NOTHING:
+        return None
+    slot, instant = to_micros(job.next_run_at), to_micros(now)
+    following = job.schedule.next_micros(slot)
+    if (
+        following is None
+        or not slot <= instant < following <= LATEST
+        or instant - slot > job.misfire_grace * SECOND
+        or job.schedule.next_micros(slot - 1) != slot
+    ):
+        return None
+    return Plan((SlotRun(new_id(), job.next_run_at, job.next_run_at),), next_run_at=to_instant(following))
+
+
+def _plan(
+    job: JobFacts, now: datetime, new_id: Callable[[], UUID], active: Sequence[ActiveRun], runs: int, scan: int
+) -> Plan:
     walk = _Walk(job, to_micros(now), scan)
     chosen = walk.choose(runs)
     arranged = arrange(job.concurrency_policy, chosen, active, new_id)

@@ -23,6 +23,7 @@ from scheduler_app.core.overlap import ActiveRun
 from scheduler_app.core.plan import Gap, JobFacts, Plan, plan
 from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.core.schedule import parse
+from scheduler_app.core.schedule.base import SECOND, to_instant, to_micros
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.elect import IDLE, LOCK, SHARD, STATEMENT, Fence
@@ -37,6 +38,7 @@ RUNS_A_PASS: Final = 5_000
 PLANNING: Final = 0.5  # seconds a pass may plan: far below IDLE, which would end the transaction
 REASON_LENGTH: Final = 2_000
 ORPHANS: Final = 500
+BEHIND: Final = 60  # seconds; gaps go on over several passes only where more than SCAN slots are overdue
 
 
 class UnknownTask(EveryslotError):
@@ -175,6 +177,8 @@ class _Pass:
             job_store.move_cursors(self.cursors)
         if self.faults:
             job_store.quarantine_jobs(self.faults)
+        if len(inserted) == len(self.slots):
+            return self.runs
         return sum(1 for slot in self.slots if not slot.reason and slot.id in inserted)
 
     @property
@@ -205,8 +209,9 @@ def _announce(this_pass: _Pass, done: Recorded) -> None:
 
 
 def _noted_gaps(due: Sequence[DueJob], now: datetime) -> dict[int, Gap]:
-    """The newest noted range of the jobs that are far enough behind for a gap to go on."""
-    behind = [job.id for job in due if (now - job.next_run_at).total_seconds() > min(job.misfire_grace, 60)]
+    """The newest noted range of the jobs that are so far behind that a gap may go on."""
+    limit = to_micros(now) - BEHIND * SECOND
+    behind = [job.id for job in due if job.cursor < limit]
     if not behind:
         return {}
     found = job_store.newest_gaps(behind)
@@ -235,8 +240,8 @@ def _facts(job: DueJob, gap: Gap | None) -> JobFacts:
     changes: dict[str, Any] = {"gap": job.gap or None, "fold": job.fold or None}
     return JobFacts(
         id=job.id,
-        schedule=parse(job.schedule, job.timezone, key=job.name, anchor=job.anchor, **changes),
-        next_run_at=job.next_run_at,
+        schedule=parse(job.schedule, job.timezone, key=job.name, anchor=to_instant(job.anchor), **changes),
+        next_run_at=to_instant(job.cursor),
         misfire_grace=job.misfire_grace,
         starting_deadline=job.starting_deadline,
         catch_up=job.catch_up,

@@ -1,7 +1,8 @@
 -- name: due_jobs_oldest
 -- Takes the jobs whose cursor has come, longest overdue first; those that another recorder has are left out.
-SELECT id, name, task, schedule, timezone, anchor, gap, fold, next_run_at, misfire_grace, starting_deadline,
-    catch_up, catch_up_limit, jitter, start_at, end_at, paused_until, max_runs, recorded_runs,
+SELECT id, name, task, schedule, timezone, (extract(epoch FROM anchor) * 1000000)::bigint, gap, fold,
+    (extract(epoch FROM next_run_at) * 1000000)::bigint, misfire_grace, starting_deadline, catch_up,
+    catch_up_limit, jitter, start_at, end_at, paused_until, max_runs, recorded_runs,
     concurrency_policy, max_attempts, version
 FROM scheduler_app_job
 WHERE enabled AND deleted_at IS NULL AND quarantined_at IS NULL AND next_run_at <= %(now)s::timestamptz
@@ -10,8 +11,9 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: due_jobs_newest
 -- As due_jobs_oldest, but the jobs that came due last are first.
-SELECT id, name, task, schedule, timezone, anchor, gap, fold, next_run_at, misfire_grace, starting_deadline,
-    catch_up, catch_up_limit, jitter, start_at, end_at, paused_until, max_runs, recorded_runs,
+SELECT id, name, task, schedule, timezone, (extract(epoch FROM anchor) * 1000000)::bigint, gap, fold,
+    (extract(epoch FROM next_run_at) * 1000000)::bigint, misfire_grace, starting_deadline, catch_up,
+    catch_up_limit, jitter, start_at, end_at, paused_until, max_runs, recorded_runs,
     concurrency_policy, max_attempts, version
 FROM scheduler_app_job
 WHERE enabled AND deleted_at IS NULL AND quarantined_at IS NULL AND next_run_at <= %(now)s::timestamptz

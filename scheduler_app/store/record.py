@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from scheduler_app.store.arrays import literal, words
 from scheduler_app.store.statements import load, rows
 
 _SQL = load("record.sql")
@@ -58,13 +59,13 @@ def lock_active_runs(jobs: Sequence[int]) -> set[UUID]:
 def insert_slots(slots: Sequence[NewSlot], epoch: int | None) -> set[UUID]:
     """Insert runs under an epoch; the ids that were new come back."""
     params = {
-        "ids": [each.id for each in slots],
-        "jobs": [each.job_id for each in slots],
-        "slots": [each.slot for each in slots],
-        "reasons": [each.reason for each in slots],
-        "run_after": [each.run_after for each in slots],
-        "held_by": [each.held_by for each in slots],
-        "max_attempts": [each.max_attempts for each in slots],
+        "ids": literal(each.id for each in slots),
+        "jobs": literal(each.job_id for each in slots),
+        "slots": literal(each.slot for each in slots),
+        "reasons": words(each.reason for each in slots),
+        "run_after": literal(each.run_after for each in slots),
+        "held_by": literal(each.held_by for each in slots),
+        "max_attempts": literal(each.max_attempts for each in slots),
         "epoch": epoch,
     }
     return {row[0] for row in rows(_SQL["insert_slots"], params)}

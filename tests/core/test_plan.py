@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_app.core.limits import SHORT_GAP
 from scheduler_app.core.overlap import ActiveRun
-from scheduler_app.core.plan import CATCH_UP_MOST, RUNS, SCAN, Gap, JobFacts, Plan, Skip, plan
+from scheduler_app.core.plan import CATCH_UP_MOST, RUNS, SCAN, Gap, JobFacts, Plan, Skip, _plan, plan
 from scheduler_app.core.schedule import parse
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -56,6 +56,15 @@ def test_a_due_slot_is_recorded_and_the_cursor_moves_to_the_next() -> None:
     assert slots(planned) == [NOON]
     assert planned.records[0].run_after == NOON
     assert (planned.next_run_at, planned.more) == (at(13), False)
+
+
+@pytest.mark.parametrize("expr", ["@every 7s", "*/5 * * * *", "30 2 * * *", "@at 2026-11-30T12:00:00Z"])
+@pytest.mark.parametrize("age", [-1, 0, 1, 6, 7, 60, 61, 400])
+def test_the_short_way_for_punctual_jobs_says_what_the_long_way_says(expr: str, age: int) -> None:
+    for cursor in (NOON, at(12, 0, 3), at(2, 30)):
+        facts, now = job(expr, cursor), cursor + timedelta(seconds=age)
+        long = _plan(facts, now, lambda: UUID(int=1), (), RUNS, SCAN)
+        assert plan(facts, now, lambda: UUID(int=1)) == long
 
 
 def test_a_slot_of_exactly_now_is_due() -> None:
