@@ -89,15 +89,15 @@ def private_server() -> Iterator[PrivateServer | None]:
 
 
 @contextmanager
-def fresh_database(server_url: str) -> Iterator[str]:
-    """The address of a new database that holds the transport's tables; dropped at the end."""
+def fresh_database(server_url: str, *, tables: bool = True) -> Iterator[str]:
+    """The address of a new database with the transport's tables (or without); dropped at the end."""
     name = f"transport_{uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as admin:
         admin.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
     url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     try:
         with psycopg.connect(url, autocommit=True) as database:
-            for statement in schema.CREATE:
+            for statement in schema.CREATE if tables else ():
                 database.execute(statement)
         yield url
     finally:

@@ -132,17 +132,16 @@ def test_only_one_of_many_sweeps_in_an_interval(connect: Callable[..., Connectio
 def test_a_released_connection_leaves_no_lease_and_no_thread(
     connect: Callable[..., Connection], database: Database
 ) -> None:
+    before = set(threading.enumerate())
     connection = connect()
     channel = connection.channel()
     declare(channel, "work")
     with consuming(channel, "work"):
         drain(connection)
+        assert len(set(threading.enumerate()) - before) == 1
         connection.release()
     assert lease_ends(database) == []
-    wait_until(
-        lambda: not any(thread.name == "everyslot transport keeper" for thread in threading.enumerate()),
-        what="the keeper's thread ends",
-    )
+    wait_until(lambda: not set(threading.enumerate()) - before, what="the keeper's thread ends")
 
 
 def test_a_process_that_reconnects_gets_back_at_once_what_it_held(

@@ -14,6 +14,7 @@ from kombu import Connection
 from scheduler_app.transport import TablesMissing
 from scheduler_app.transport.session import Session
 from tests.transport.messages import consuming, declare, drain, publish
+from tests.transport.postgres import fresh_database
 
 Database = psycopg.Connection[Any]
 
@@ -33,8 +34,8 @@ def test_a_session_says_who_it_is_and_limits_its_statements(connection: Connecti
 
 
 def test_a_database_without_the_tables_is_a_connection_error_that_names_the_command(server_url: str) -> None:
-    with pytest.raises(TablesMissing, match="migrate") as raised:
-        Connection(f"pgq+{server_url}").connect()
+    with fresh_database(server_url, tables=False) as url, pytest.raises(TablesMissing, match="migrate") as raised:
+        Connection(f"pgq+{url}").connect()
     assert isinstance(raised.value, Connection("pgq+postgresql://").connection_errors)
 
 

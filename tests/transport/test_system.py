@@ -277,9 +277,10 @@ def test_a_server_restart_under_a_worker_leads_to_a_new_connection(tmp_path: Pat
 
 
 def test_a_worker_started_before_the_migration_waits_for_it(server_url: str, tmp_path: Path) -> None:
-    with fresh_database(server_url) as url, psycopg.connect(url, autocommit=True) as database:
-        for statement in schema.DROP:
-            database.execute(statement)
+    with (
+        fresh_database(server_url, tables=False) as url,
+        psycopg.connect(url, autocommit=True) as database,
+    ):
         workers = Workers(url, tmp_path)
         try:
             workers.launch("one@test")
