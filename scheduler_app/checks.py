@@ -30,7 +30,7 @@ from django.db.models import Max
 from scheduler_app.conf import Conf, conf
 from scheduler_app.core.limits import TIME_LIMIT_DEFAULT
 from scheduler_app.lifecycle import catalog
-from scheduler_app.lifecycle.loading import load_tasks
+from scheduler_app.lifecycle.loading import import_tasks
 from scheduler_app.models import Job
 
 TAG: Final = "everyslot"
@@ -49,7 +49,7 @@ def check_settings(app_configs: Any = None, **kwargs: Any) -> Messages:
 def check_tasks(app_configs: Any = None, **kwargs: Any) -> Messages:
     """The time limits that tasks declare."""
     try:
-        load_tasks()
+        import_tasks()
     except Exception as error:
         fault = f"the modules with tasks cannot be imported: {type(error).__name__}: {error}"
         return [

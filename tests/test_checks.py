@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_tasks_that_cannot_be_imported_are_told(monkeypatch: pytest.MonkeyPatch)
     def broken() -> None:
         raise ModuleNotFoundError("no module named 'gone'")
 
-    monkeypatch.setattr("scheduler_app.checks.load_tasks", broken)
+    monkeypatch.setattr("scheduler_app.checks.import_tasks", broken)
     found = check_tasks()
     assert ids(found) == ["E011"]
     assert "no module named 'gone'" in found[0].msg
@@ -164,3 +165,11 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def test_the_command_line_runs_the_checks_and_loads_tasks_without_running_checks_again() -> None:
+    """Celery's own way to load them runs the checks, which load them."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
