@@ -27,6 +27,7 @@ LOCKED_WAIT: Final = 0.05  # seconds, when all that is due is locked by another 
 FULL_WAIT: Final = 0.2  # seconds, when a queue's window is used up: claims make room without telling
 BACKOFF_MOST: Final = 5.0  # seconds between tries of a broker or database that is away
 LIFT_EVERY: Final = 60.0  # seconds
+ORPHANS_EVERY: Final = 5.0  # seconds
 JOIN: Final = 4.0  # seconds a thread gets to end; its statements are bounded to 2
 
 
@@ -111,6 +112,7 @@ class Duties:
         self._newest_first = False
         self._broker_failures = 0
         self._reap_due, self._lift_due = Every(conf().loop), Every(LIFT_EVERY)
+        self._orphans_due = Every(ORPHANS_EVERY)
         self._redispatch_due = Every(max(1.0, conf().dispatch_timeout / 12))
         self._contact = time.monotonic()
         self._record = Loop(
@@ -177,8 +179,8 @@ class Duties:
         """What follows recording, on a slower beat: the dead, the orphans, the quarantined."""
         if self._reap_due():
             self._reaper.reap()
-            if release_orphans():
-                self._dispatch.alarm.ring()
+        if self._orphans_due() and release_orphans():
+            self._dispatch.alarm.ring()
         if self._lift_due() and lift_quarantine():
             self._record.alarm.ring()
 

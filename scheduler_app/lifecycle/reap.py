@@ -23,7 +23,7 @@ from scheduler_app.store.reap import Sighting
 STEP: Final = 2.0  # loop intervals; a longer pause between two looks counts as that long, the rest was a stall
 KEEP: Final = 7 * 86_400.0  # seconds that the row of a stopped worker is kept
 LIMIT: Final = 100
-FORGET_EVERY: Final = 600.0  # seconds
+TIDY_EVERY: Final = 10.0  # seconds
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Reaper:
         self._watched: dict[UUID, _Watched] = {}
         self._session: tuple[object, ...] = ()
         self._looked: float | None = None
-        self._forgot: float | None = None
+        self._tidied: float | None = None
 
     def reap(self) -> int:
         """Look at the workers once, and end the attempts of those that are dead; how many attempts ended."""
@@ -55,8 +55,9 @@ class Reaper:
         self._watched = {key: kept for key, kept in self._watched.items() if key in seen}
         dead = [(each, reason) for each in sightings if (reason := self._look(each, passed))]
         ended = sum(lose_worker(each.id, reason) for each, reason in dead)
-        ended += sum(lose_worker(each, "worker_stopped") for each in store.workers_with_leftovers(LIMIT))
-        self._forget()
+        if self._tidying_is_due():
+            ended += sum(lose_worker(each, "worker_stopped") for each in store.workers_with_leftovers(LIMIT))
+            store.forget_workers(KEEP, LIMIT)
         return ended
 
     def _start_anew_if_broken(self, sightings: list[Sighting]) -> None:
@@ -90,8 +91,9 @@ class Reaper:
             return "session_lost"
         return ""
 
-    def _forget(self) -> None:
+    def _tidying_is_due(self) -> bool:
         now = self._clock.monotonic()
-        if self._forgot is None or now - self._forgot >= FORGET_EVERY:
-            self._forgot = now
-            store.forget_workers(KEEP, LIMIT)
+        due = self._tidied is None or now - self._tidied >= TIDY_EVERY
+        if due:
+            self._tidied = now
+        return due

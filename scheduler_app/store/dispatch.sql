@@ -23,13 +23,14 @@ FROM unnest(%(queues)s::text[]) AS q(queue);
 
 -- name: mark_ready
 -- Marks runs as published, in each queue up to its room, highest priority first; those that others have are left out.
+-- `now()` and not the volatile clock: only a stable value bounds the index scan, which else reads all that waits.
 WITH taken AS (
     SELECT r.id FROM unnest(%(queues)s::text[], %(rooms)s::int[]) AS q(queue, room)
     CROSS JOIN LATERAL (
         SELECT r.id FROM generate_series(9, 0, -1) AS p(priority)
         CROSS JOIN LATERAL (
             SELECT id FROM scheduler_app_jobrun
-            WHERE queue = q.queue AND priority = p.priority AND run_after <= clock_timestamp()
+            WHERE queue = q.queue AND priority = p.priority AND run_after <= now()
                 AND status = 'queued' AND dispatched_at IS NULL AND held_by IS NULL
             ORDER BY run_after, seq LIMIT q.room FOR UPDATE SKIP LOCKED
         ) AS r LIMIT q.room

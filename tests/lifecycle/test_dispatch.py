@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,13 +13,12 @@ from kombu import Connection
 
 from scheduler_app.broker.publisher import Publisher
 from scheduler_app.conf import conf
-from scheduler_app.core.message import Hint
 from scheduler_app.lifecycle import dispatch as module
 from scheduler_app.lifecycle.dispatch import dispatch, redispatch
 from scheduler_app.models import JobRun
 from scheduler_app.store import dispatch as store
 from tests.support.beats import second_ago
-from tests.support.brokers import a_publisher, announced
+from tests.support.brokers import FakeBroker, a_publisher, announced
 from tests.support.definitions import a_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,25 +31,9 @@ def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield connection
 
 
-class Broker:
-    """Stands for a broker that refuses what it is told to; everything else about it is real elsewhere."""
-
-    def __init__(self, *, answered: bool = True, refuse: Sequence[UUID] = (), depth: int | None = 0) -> None:
-        self.answered, self.refuse, self.messages = answered, set(refuse), depth
-        self.published: list[Hint] = []
-
-    def publish(self, hints: Sequence[Hint]) -> frozenset[UUID]:
-        self.published += hints
-        ids = {hint.run_id for hint in hints} - self.refuse
-        return frozenset(ids if self.answered else ())
-
-    def depth(self, queue: str) -> int | None:
-        return self.messages
-
-
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    found = Broker()
+def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    found = FakeBroker()
     monkeypatch.setattr(module, "publisher", lambda: found)
     return found
 
@@ -84,14 +67,14 @@ def test_a_ready_run_is_marked_and_its_hint_is_in_its_queue(beside: Connection) 
     ],
     ids=["running", "final", "held", "published", "not yet"],
 )
-def test_only_what_is_ready_is_published(broker: Broker, columns: dict[str, Any]) -> None:
+def test_only_what_is_ready_is_published(broker: FakeBroker, columns: dict[str, Any]) -> None:
     a_run(**{key: value() if callable(value) else value for key, value in columns.items()})
     assert dispatch().published == 0
     assert broker.published == []
 
 
 def test_the_highest_priority_and_then_the_longest_wait_comes_first(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_conf(monkeypatch, dispatch_batch=2)
     late = a_run(priority=4, run_after=second_ago(10))
@@ -105,7 +88,7 @@ def test_the_highest_priority_and_then_the_longest_wait_comes_first(
     assert order == [{urgent.id, late.id}, {later.id, low.id}]
 
 
-def test_runs_that_wait_for_their_time_do_not_hide_ready_ones(broker: Broker) -> None:
+def test_runs_that_wait_for_their_time_do_not_hide_ready_ones(broker: FakeBroker) -> None:
     for _ in range(5):
         a_run(priority=9, run_after=second_ago(-60))
     ready = a_run(priority=0)
@@ -117,7 +100,7 @@ def test_runs_that_wait_for_their_time_do_not_hide_ready_ones(broker: Broker) ->
     assert 50 < done.wait <= 61
 
 
-def test_at_most_the_window_is_published_but_unclaimed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_the_window_is_published_but_unclaimed(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with_conf(monkeypatch, dispatch_window=3)
     runs = [a_run() for _ in range(5)]
     assert dispatch().published == 3
@@ -130,7 +113,7 @@ def test_at_most_the_window_is_published_but_unclaimed(broker: Broker, monkeypat
     assert len({hint.run_id for hint in broker.published}) == 4 < len(runs)
 
 
-def test_a_full_queue_does_not_hold_up_another(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_does_not_hold_up_another(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with_conf(monkeypatch, dispatch_window=1)
     a_run(queue="slow", dispatched_at=second_ago())
     a_run(queue="slow")
@@ -157,7 +140,7 @@ def test_a_run_for_a_queue_that_nobody_declared_waits_longer_each_time_and_stops
     assert lost.run_after > first, "two seconds now instead of one"
 
 
-def test_a_broker_that_is_away_leaves_the_runs_as_they_were(broker: Broker) -> None:
+def test_a_broker_that_is_away_leaves_the_runs_as_they_were(broker: FakeBroker) -> None:
     broker.answered = False
     run = a_run()
     before = run.run_after
@@ -180,7 +163,7 @@ def test_a_mark_that_is_another_by_now_is_not_taken_off() -> None:
     ("dispatches", "age", "again"), [(1, 59, False), (1, 61, True), (2, 100, False), (2, 121, True), (9, 901, True)]
 )
 def test_a_silent_run_is_published_again_after_twice_the_patience_each_time(
-    broker: Broker, dispatches: int, age: float, again: bool
+    broker: FakeBroker, dispatches: int, age: float, again: bool
 ) -> None:
     run = a_run(dispatched_at=second_ago(age), dispatches=dispatches)
     assert redispatch() == int(again)
@@ -188,7 +171,7 @@ def test_a_silent_run_is_published_again_after_twice_the_patience_each_time(
     assert run.dispatches == dispatches + again
 
 
-def test_a_run_that_merely_waits_in_a_long_queue_is_not_published_twice(broker: Broker) -> None:
+def test_a_run_that_merely_waits_in_a_long_queue_is_not_published_twice(broker: FakeBroker) -> None:
     broker.messages = 3
     runs = [a_run(dispatched_at=second_ago(600 - n), dispatches=1) for n in range(5)]
     assert redispatch() == 2, "five are unclaimed, three are in the queue"

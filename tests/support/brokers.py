@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from celery import current_app
@@ -15,6 +16,7 @@ from kombu import Connection
 
 from scheduler_app.broker.publisher import Publisher
 from scheduler_app.broker.topology import work_queue
+from scheduler_app.core.message import Hint
 from scheduler_app.instrument import subscribe
 
 Events = list[tuple[str, dict[str, Any]]]
@@ -63,3 +65,19 @@ def announced() -> Iterator[Events]:
         yield events
     finally:
         stop()
+
+
+class FakeBroker:
+    """Stands for a broker that refuses what it is told to; everything else about it is real elsewhere."""
+
+    def __init__(self, *, answered: bool = True, refuse: Sequence[UUID] = (), depth: int | None = 0) -> None:
+        self.answered, self.refuse, self.messages = answered, set(refuse), depth
+        self.published: list[Hint] = []
+
+    def publish(self, hints: Sequence[Hint]) -> frozenset[UUID]:
+        self.published += hints
+        ids = {hint.run_id for hint in hints} - self.refuse
+        return frozenset(ids if self.answered else ())
+
+    def depth(self, queue: str) -> int | None:
+        return self.messages

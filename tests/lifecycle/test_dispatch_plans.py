@@ -1,0 +1,88 @@
+"""What dispatching reads: only ready rows, whatever else the table holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from scheduler_app.lifecycle import dispatch as module
+from scheduler_app.lifecycle.dispatch import dispatch, redispatch
+from scheduler_app.models import JobRun
+from scheduler_app.store import dispatch as store
+from scheduler_app.store.statements import Statement
+from tests.support.brokers import FakeBroker
+
+pytestmark = pytest.mark.django_db
+
+FILL = """
+INSERT INTO scheduler_app_jobrun (id, task, args, payload, scheduled_for, status, reason, attempts, max_attempts,
+    run_after, dispatches, last_error, progress_message, trigger, triggered_by, request_key, concurrency_key,
+    ordering_key, time_limit, queue, priority, finished_at)
+SELECT gen_random_uuid(), 'tests.report', '[]', '{}', now(), %(status)s, '', %(attempts)s, 5,
+    now() + %(delay)s * interval '1 second', 0, '', '', 'code', '', '', '', '', 900, 'default', n %% 10,
+    CASE WHEN %(status)s = 'succeeded' THEN now() END
+FROM generate_series(1, %(number)s) n
+"""
+
+
+def fill(number: int, *, status: str = "queued", delay: float = -1) -> None:
+    with connection.cursor() as cursor:
+        attempts = 1 if status == "succeeded" else 0
+        cursor.execute(FILL, {"number": number, "status": status, "delay": delay, "attempts": attempts})
+        cursor.execute("ANALYZE scheduler_app_jobrun")
+
+
+def explain(statement: Statement, **params: Any) -> list[dict[str, Any]]:
+    """The scans of runs in the executed plan."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", params)
+        found = cursor.fetchone()
+        transaction.set_rollback(True)
+    assert found is not None
+    return [node for node in nodes(found[0][0]["Plan"]) if node.get("Relation Name") == "scheduler_app_jobrun"]
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
+
+
+def test_marking_reads_ready_rows_through_their_partial_index_and_nothing_else() -> None:
+    fill(5_000, status="succeeded")
+    fill(5_000, delay=3600)
+    fill(300)
+    scans = explain(store._SQL["mark_ready"], queues=["default"], rooms=[200])
+    (ready,) = [scan for scan in scans if scan.get("Index Name") == "run_ready"]
+    assert "run_after" in ready["Index Cond"], "what waits for its time is not even read"
+    assert ready.get("Rows Removed by Filter", 0) == 0
+    assert ready["Actual Rows"] * ready["Actual Loops"] <= 230
+    assert not [scan for scan in scans if scan["Node Type"] == "Seq Scan" and scan.get("Actual Rows")]
+
+
+def test_counting_and_waiting_read_indexes_only() -> None:
+    fill(5_000, status="succeeded")
+    fill(300, delay=3600)
+    for name, params in {
+        "count_published": {"queues": ["default"], "window": 100},
+        "queues_ready": {},
+        "next_ready": {"queues": ["default"]},
+    }.items():
+        assert {scan.get("Index Name") for scan in explain(store._SQL[name], **params)} <= {
+            "run_ready",
+            "run_published",
+        }
+
+
+def test_a_backlog_without_workers_publishes_one_window_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeBroker()
+    monkeypatch.setattr(module, "publisher", lambda: broker)
+    fill(25_000)
+    while (done := dispatch()).published:
+        broker.messages = len(broker.published)
+    assert done.full
+    assert len(broker.published) == len({hint.run_id for hint in broker.published}) == 10_000
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE scheduler_app_jobrun SET dispatched_at = dispatched_at - interval '1 hour'")
+    assert redispatch() == 0, "silent for an hour, but all of them are still in the queue"
+    assert JobRun.objects.filter(dispatches__gt=1).count() == 0
