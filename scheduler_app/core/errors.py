@@ -25,3 +25,46 @@ class InvalidSchedule(EveryslotError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}"
+
+
+class InvalidDefinition(EveryslotError, ValueError):
+    """A definition or a call that is refused where it is entered; `field` names what to mend, `reason` says why."""
+
+    code: ClassVar[str] = "invalid_definition"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
+
+
+class LostGround(EveryslotError, RuntimeError):
+    """What the caller stood on is not there: no transaction, no run, no lease."""
+
+    code: ClassVar[str] = "lost_ground"
+
+
+class RetryLater(EveryslotError):
+    """Raised by a task: try again after `after` seconds, at no cost in attempts."""
+
+    code: ClassVar[str] = "retry_later"
+
+    def __init__(self, after: float, reason: str = "") -> None:
+        super().__init__(after, reason)
+        self.after = after
+        self.reason = reason
+
+
+class GiveUp(EveryslotError):
+    """Raised by a task: no further attempt, for this reason."""
+
+    code: ClassVar[str] = "give_up"
+
+
+class Cancelled(EveryslotError):
+    """Raised by a task (or by `current_run().check()`) when it stops because a cancel was asked for."""
+
+    code: ClassVar[str] = "cancelled"

@@ -1,0 +1,16 @@
+"""Sizes and defaults that several rooms share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PAYLOAD_BYTES: Final = 256 * 1024
+RESULT_BYTES: Final = 256 * 1024
+ERROR_BYTES: Final = 16 * 1024
+PRIORITY_DEFAULT: Final = 4
+PRIORITY_MAX: Final = 9
+TIME_LIMIT_DEFAULT: Final = 900
+MAX_ATTEMPTS_DEFAULT: Final = 5
+RETRY_BACKOFF_DEFAULT: Final = 1.0
+RETRY_BACKOFF_MAX_DEFAULT: Final = 600.0
+SHORT_GAP: Final = 100  # gaps of this many slots and more are one SkippedRange

@@ -1,0 +1,91 @@
+"""How an attempt ended, and what that makes of its run: the one place where this is decided. Pure.
+
+Every way out of a task is a `Way`; `settle` maps it, with the attempt's number and the run's limits, to an `Ending`:
+the state to write, whether another attempt follows and after how long. Attempt numbers are never used twice, so an
+attempt that must not count (given back, stopped) raises `max_attempts` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from scheduler_app.core.retry import RetryPolicy, delay
+from scheduler_app.core.states import Status
+
+
+class Way(StrEnum):
+    """The ways out of an attempt; also the `outcome` of its Attempt row."""
+
+    RETURNED = "returned"  # the function returned
+    FAILED = "failed"  # it raised what is not retried
+    RETRY = "retry"  # it raised what is retried, or called self.retry()
+    IGNORED = "ignored"  # Celery's Ignore
+    REJECTED = "rejected"  # Celery's Reject(requeue=False)
+    REQUEUED = "requeued"  # Celery's Reject(requeue=True): later, at no cost
+    GAVE_UP = "gave_up"  # the task's own GiveUp(reason)
+    CANCELLED = "cancelled"  # it stopped on request
+    LOST = "lost"  # its child or worker died
+    TIMED_OUT = "timed_out"  # over the time limit, killed
+    GIVEN_BACK = "given_back"  # claimed but never started
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What to write. `delay` is seconds until the next attempt; `extra_attempts` is added to `max_attempts`."""
+
+    way: Way
+    status: Status
+    reason: str = ""
+    delay: float = 0.0
+    extra_attempts: int = 0
+    error: str = ""
+    traceback: str = ""
+    result: str | None = None
+
+    @property
+    def rejects_message(self) -> bool:
+        """Whether the message goes to the dead-letter exchange."""
+        return self.status is Status.DEAD
+
+
+FREE_RETRY_SECONDS = 1.0
+_AT_ONCE_DEAD = {Way.FAILED: "failed", Way.REJECTED: "rejected", Way.GAVE_UP: "gave_up"}
+_EXHAUSTED = {Way.RETRY: "attempts_exhausted", Way.LOST: "lost", Way.TIMED_OUT: "timed_out"}
+
+
+def settle(
+    way: Way,
+    *,
+    attempt: int,
+    max_attempts: int,
+    policy: RetryPolicy,
+    uniform: Callable[[float, float], float],
+    wanted_delay: float | None = None,
+    free: bool = False,
+    error: str = "",
+    traceback: str = "",
+    result: str | None = None,
+) -> Ending:
+    """The ending of attempt number `attempt`.
+
+    `wanted_delay` (seconds) is what the task asked for; without it the policy's backoff is drawn with `uniform`.
+    `free` marks a retry that costs no attempt.
+    """
+    if way in (Way.RETURNED, Way.IGNORED):
+        return Ending(way, Status.SUCCEEDED, "ignored" if way is Way.IGNORED else "", result=result)
+    ending = Ending(way, Status.QUEUED, error=error, traceback=traceback)
+    if way is Way.CANCELLED:
+        return replace(ending, status=Status.CANCELLED, reason="requested")
+    if way in _AT_ONCE_DEAD:
+        return replace(ending, status=Status.DEAD, reason=_AT_ONCE_DEAD[way])
+    if way is Way.GIVEN_BACK:
+        return replace(ending, extra_attempts=1)
+    if way is Way.REQUEUED or free:
+        later = FREE_RETRY_SECONDS if wanted_delay is None else wanted_delay
+        return replace(ending, delay=later, extra_attempts=1)
+    if attempt >= max_attempts:
+        return replace(ending, status=Status.DEAD, reason=_EXHAUSTED[way])
+    later = delay(policy, attempt, uniform) if wanted_delay is None else max(0.0, wanted_delay)
+    return replace(ending, delay=later)

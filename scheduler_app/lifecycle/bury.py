@@ -1,0 +1,22 @@
+"""Bury: note dead messages as DeadLetter rows. Doing it twice is a no-op, so the message may be acknowledged after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from scheduler_app.core.letter import Letter
+from scheduler_app.instrument import emit
+from scheduler_app.store.bury import bury_letters, fill_letters
+
+__all__ = ["Letter", "bury"]
+
+
+def bury(letters: Sequence[Letter]) -> int:
+    """Note these dead messages; how many were new. A dead run has its letter already: it is completed."""
+    with transaction.atomic():
+        fill_letters([letter for letter in letters if letter.run_id is not None])
+        new = bury_letters(letters)
+    emit("letters.buried", new=new, seen=len(letters))
+    return new

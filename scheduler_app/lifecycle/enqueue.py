@@ -1,0 +1,216 @@
+"""Enqueue: a run from code, in the caller's own transaction. Row and message exist if and only if it commits.
+
+The row is inserted already marked as dispatched and published by the caller's own process after commit, all runs of
+one transaction in one window of confirms. A caller that dies between commit and publish leaves a marked row without a
+message: the dispatcher publishes it again when it has been silent for too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, connections, transaction
+
+from scheduler_app.broker.publisher import publisher
+from scheduler_app.conf import conf
+from scheduler_app.core.errors import InvalidDefinition, LostGround
+from scheduler_app.core.limits import PRIORITY_DEFAULT, PRIORITY_MAX, TIME_LIMIT_DEFAULT
+from scheduler_app.core.message import Hint
+from scheduler_app.core.payload import encode_arguments
+from scheduler_app.core.retry import RetryOverrides, resolve
+from scheduler_app.instrument import emit
+from scheduler_app.lifecycle import catalog
+from scheduler_app.models import Job
+from scheduler_app.models.ids import new_id
+from scheduler_app.store.enqueue import (
+    NewRun,
+    existing_runs,
+    find_by_request_key,
+    insert_runs,
+    notify_runs,
+    unmark_runs,
+)
+
+
+def enqueue(
+    task: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    run_id: UUID | None = None,
+    job: Job | None = None,
+    trigger: str = "code",
+    triggered_by: str = "",
+    queue: str | None = None,
+    priority: int | None = None,
+    run_after: datetime | None = None,
+    countdown: float | None = None,
+    expires_at: datetime | None = None,
+    request_key: str = "",
+    concurrency_key: str = "",
+    ordering_key: str = "",
+    canvas: dict[str, Any] | None = None,
+    max_attempts: int | None = None,
+    time_limit: int | None = None,
+) -> UUID:
+    """Insert one run and publish it after commit; its id comes back.
+
+    `countdown` is seconds, `run_after` an aware instant; either delays the run in the database. With a `request_key`
+    that is already known for this task, the id of the run that has it comes back and nothing is added.
+    Raises InvalidDefinition (field, reason) for bad input, LostGround if only another database has a transaction open.
+    """
+    _refuse_foreign_transaction()
+    new = new_run(
+        task,
+        args,
+        kwargs,
+        run_id=run_id,
+        job=job,
+        trigger=trigger,
+        triggered_by=triggered_by,
+        queue=queue,
+        priority=priority,
+        run_after=run_after,
+        countdown=countdown,
+        expires_at=expires_at,
+        request_key=request_key,
+        concurrency_key=concurrency_key,
+        ordering_key=ordering_key,
+        canvas=canvas,
+        max_attempts=max_attempts,
+        time_limit=time_limit,
+    )
+    if new.id not in insert_runs([new]):
+        known = find_by_request_key(task, request_key) if request_key else None
+        if known is None and run_id is None:
+            raise InvalidDefinition("scheduled_for", "this job already has a run for this very instant")
+        return known or new.id
+    emit("run.enqueued", run=new.id, task=task)
+    if new.marked:
+        _publish_after_commit(Hint(new.id, task, 0, new.queue, new.priority))
+    elif countdown is not None and countdown < conf().loop:
+        transaction.on_commit(notify_runs, robust=True)
+    return new.id
+
+
+def new_run(
+    task: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    run_id: UUID | None = None,
+    job: Job | None = None,
+    trigger: str = "code",
+    triggered_by: str = "",
+    queue: str | None = None,
+    priority: int | None = None,
+    run_after: datetime | None = None,
+    countdown: float | None = None,
+    expires_at: datetime | None = None,
+    request_key: str = "",
+    concurrency_key: str = "",
+    ordering_key: str = "",
+    canvas: dict[str, Any] | None = None,
+    max_attempts: int | None = None,
+    time_limit: int | None = None,
+    must_fit: bool = True,
+) -> NewRun:
+    """The checked row of a run to come: what the caller says wins over the job, the job over the task.
+
+    Without `must_fit`, arguments that cannot call the task are let through: the run then ends dead with the reason,
+    which is how a successor in a chain shows that it got what it cannot take.
+    """
+    options = catalog.find(task)
+    if options is None:
+        raise InvalidDefinition("task", f"{task!r} is not a durable task known here")
+    if must_fit and (why := options.misfit(args, kwargs)):
+        raise InvalidDefinition("payload", f"does not fit {task}{options.signature}: {why}")
+    of_job = RetryOverrides(job.max_attempts) if job else RetryOverrides()
+    attempts = resolve(RetryOverrides(max_attempts), of_job, options.retry).max_attempts
+    limit = _first(time_limit, job.time_limit if job else None, options.time_limit, TIME_LIMIT_DEFAULT)
+    chosen_queue = _first(queue, job.queue if job else None, options.queue)
+    chosen_priority = _first(priority, job.priority if job else None, options.priority, PRIORITY_DEFAULT)
+    _check(attempts, limit, chosen_queue, chosen_priority)
+    delayed = run_after is not None or bool(countdown and countdown > 0)
+    return NewRun(
+        id=run_id or new_id(),
+        task=task,
+        args=encode_arguments("args", list(args)),
+        payload=encode_arguments("payload", dict(kwargs)),
+        max_attempts=attempts,
+        time_limit=limit,
+        queue=chosen_queue,
+        priority=chosen_priority,
+        marked=not delayed,
+        trigger=trigger,
+        triggered_by=triggered_by,
+        countdown=max(0.0, countdown or 0.0),
+        run_after=run_after,
+        job_id=job.pk if job else None,
+        job_version=job.version if job else None,
+        request_key=request_key,
+        concurrency_key=concurrency_key,
+        ordering_key=ordering_key,
+        expires_at=expires_at,
+        canvas=encode_arguments("canvas", canvas) if canvas else None,
+    )
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
+
+
+def _check(attempts: int, limit: int, queue: str, priority: int) -> None:
+    if attempts < 1:
+        raise InvalidDefinition("max_attempts", "must be 1 or more")
+    if limit < 1:
+        raise InvalidDefinition("time_limit", "must be 1 second or more")
+    if queue not in conf().queues:
+        raise InvalidDefinition("queue", f"{queue!r} is not one of {', '.join(conf().queues)}")
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidDefinition("priority", f"must be from 0 to {PRIORITY_MAX}")
+
+
+def _refuse_foreign_transaction() -> None:
+    if connection.in_atomic_block:
+        return
+    for alias in connections:
+        other = connections[alias]
+        if other is not connection and other.in_atomic_block:
+            raise LostGround(
+                f"a transaction is open on the database {alias!r} only; runs live in {connection.alias!r} and would "
+                f"not roll back with it. Open transaction.atomic() on {connection.alias!r} around the call."
+            )
+
+
+def _publish_after_commit(hint: Hint) -> None:
+    if not connection.in_atomic_block:
+        _publish([hint])
+        return
+    outbox: list[Hint] = connection.__dict__.setdefault("everyslot_outbox", [])
+    if not connection.run_on_commit:
+        outbox.clear()  # left by a transaction that rolled back
+    outbox.append(hint)
+    # One callback a run, so that a savepoint that rolls back takes its own away; the first that fires publishes
+    # every run of the transaction that is there, in one window of confirms.
+    transaction.on_commit(lambda: _publish_outbox(outbox), robust=True)
+
+
+def _publish_outbox(outbox: list[Hint]) -> None:
+    hints, outbox[:] = list(outbox), []
+    if len(hints) > 1:
+        there = existing_runs([hint.run_id for hint in hints])
+        hints = [hint for hint in hints if hint.run_id in there]
+    if hints:
+        _publish(hints)
+
+
+def _publish(hints: Sequence[Hint]) -> None:
+    confirmed = publisher().publish(hints)
+    missing = [hint.run_id for hint in hints if hint.run_id not in confirmed]
+    if missing:
+        unmark_runs(missing)
+        emit("run.unpublished", runs=missing)

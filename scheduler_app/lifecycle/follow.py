@@ -1,0 +1,84 @@
+"""Follow: the successors of a run that ended, inserted in the transaction that ends it.
+
+A durable successor is a row before it is a message, so a worker killed between finish and acknowledgement loses no
+link of a chain. A successor that is an ordinary Celery task has no row; it is sent after commit, as Celery would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from celery import current_app
+from django.db import transaction
+
+from scheduler_app.core.canvas import Successor, after_death, after_success
+from scheduler_app.core.errors import EveryslotError
+from scheduler_app.core.payload import decode
+from scheduler_app.core.states import Status
+from scheduler_app.instrument import emit
+from scheduler_app.lifecycle import catalog
+from scheduler_app.lifecycle.enqueue import new_run
+from scheduler_app.models.ids import new_id
+from scheduler_app.store.enqueue import NewRun, insert_runs
+from scheduler_app.store.work import Done, Finish
+
+
+def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
+    """Insert what follows these endings, in the open transaction; how many rows were added."""
+    results = {finish.run_id: finish.ending.result for finish in finishes}
+    new: list[NewRun] = []
+    for each in done:
+        if each.canvas is not None:
+            for successor in _successors(each, results[each.run_id]):
+                new += _place(each, successor)
+    return len(insert_runs(new)) if new else 0
+
+
+def _successors(done: Done, result: str | None) -> list[Successor]:
+    canvas = json.loads(done.canvas or "{}")
+    if done.status is Status.SUCCEEDED:
+        return after_success(canvas, decode(result) if result is not None else None)
+    return after_death(canvas, str(done.run_id)) if done.status is Status.DEAD else []
+
+
+def _place(done: Done, successor: Successor) -> list[NewRun]:
+    """The row of a durable successor; nothing for an ordinary task, which is sent after commit."""
+    if catalog.find(successor.task) is None:
+        transaction.on_commit(lambda: _send(successor), robust=True)
+        return []
+    try:
+        return [_row(done, successor)]
+    except (EveryslotError, ValueError, TypeError) as error:
+        # The predecessor has succeeded and stays so; what could not follow is said, not swallowed.
+        emit("run.successor_refused", run=done.run_id, task=successor.task, error=str(error))
+        return []
+
+
+def _row(done: Done, successor: Successor) -> NewRun:
+    options = successor.options
+    task_id = options.get("task_id")
+    countdown = options.get("countdown")
+    row = new_run(
+        successor.task,
+        successor.args,
+        successor.kwargs,
+        run_id=UUID(task_id) if task_id else new_id(),
+        queue=options.get("queue"),
+        priority=options.get("priority", done.priority),
+        countdown=countdown,
+        canvas=successor.canvas,
+        triggered_by=f"run {done.run_id}",
+        must_fit=False,
+    )
+    return replace(row, marked=False)  # the dispatcher takes it: this process may die right after the commit
+
+
+def _send(successor: Successor) -> None:
+    canvas = successor.canvas or {}
+    options = {key: value for key, value in successor.options.items() if key in ("task_id", "queue", "countdown")}
+    current_app.signature(successor.task, successor.args, successor.kwargs).apply_async(
+        chain=canvas.get("chain"), link=canvas.get("link"), link_error=canvas.get("link_error"), **options
+    )

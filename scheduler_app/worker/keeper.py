@@ -1,0 +1,101 @@
+"""The keeper: the thread that holds the worker's lease, with a connection of its own.
+
+One UPDATE a heartbeat says that this worker lives; a slow statement of the ledger cannot delay it, and neither can a
+task that holds the interpreter lock, since tasks run in other processes. If the row is gone (the reaper declared this
+worker dead while it was frozen), the attempts of the old name are lost and the keeper starts over under a new name.
+What runs under this worker's name but is unknown here for two heartbeats (a claim whose commit was never heard of)
+ends as lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from celery.utils.log import get_logger
+from django.db import Error, connection
+
+from scheduler_app.conf import conf
+from scheduler_app.core.outcome import Way
+from scheduler_app.lifecycle.keep import Identity, close_lease, open_lease, renew_lease, running_now
+from scheduler_app.lifecycle.lose import lose_runs
+from scheduler_app.models.ids import new_id
+from scheduler_app.worker.ledger import Ledger
+
+logger = get_logger(__name__)
+RETRY_SECONDS = 0.5
+
+
+class Keeper:
+    """One per worker process. `on_cancel` is called with the runs that someone asked to cancel."""
+
+    def __init__(self, me: Identity, ledger: Ledger, on_cancel: Callable[[list[UUID]], None]) -> None:
+        self.me = me
+        self._ledger = ledger
+        self._on_cancel = on_cancel
+        self._stop = threading.Event()
+        self._suspects: dict[UUID, int] = {}
+        self._thread = threading.Thread(target=self._run, name="everyslot-keeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the lease; called after the ledger's last finish."""
+        self._stop.set()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        opened = False
+        try:
+            while not self._stop.is_set():
+                try:
+                    opened = self._beat(opened)
+                    wait = conf().heartbeat if opened else 0.0
+                except Error as error:
+                    logger.warning("the database is away, the lease of %s is not renewed: %s", self.me.name, error)
+                    connection.close()
+                    opened, wait = False, RETRY_SECONDS
+                self._stop.wait(wait)
+            self._close()
+        finally:
+            connection.close()
+
+    def _beat(self, opened: bool) -> bool:
+        """Renew, or open the lease again after a lost session; False if a new name must be opened at once."""
+        if not (renew_lease(self.me.id) if opened else open_lease(self.me)):
+            self._start_over()
+            return False
+        if not opened:
+            self._ledger.open_for(self.me.id)
+        else:
+            self._reconcile()
+        return True
+
+    def _start_over(self) -> None:
+        logger.warning("worker %s was declared dead while it did not answer; it goes on under a new name", self.me.id)
+        self.me = replace(self.me, id=new_id())
+        self._suspects.clear()
+
+    def _reconcile(self) -> None:
+        mine = self._ledger.unsettled()
+        rows = running_now(self.me.id)
+        unknown = {run_id: attempt for run_id, attempt, _ in rows if mine.get(run_id) != attempt}
+        confirmed = [run_id for run_id, attempt in unknown.items() if self._suspects.get(run_id) == attempt]
+        self._suspects = unknown
+        if confirmed:
+            lose_runs(self.me.id, confirmed, "its claim was committed but never heard of")
+        asked = [run_id for run_id, _, cancel in rows if cancel]
+        if asked:
+            self._on_cancel(asked)
+
+    def _close(self) -> None:
+        try:
+            left = [run_id for run_id, _, _ in running_now(self.me.id)]
+            if left:
+                lose_runs(self.me.id, left, "the worker was stopped", Way.LOST)
+            close_lease(self.me.id, "stopped")
+        except Error as error:
+            logger.warning("the database is away, the lease of %s ends by itself: %s", self.me.name, error)

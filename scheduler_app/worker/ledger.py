@@ -1,0 +1,286 @@
+"""The ledger: the thread of the worker's parent that claims and finishes.
+
+It gathers for a few milliseconds what arrived and what ended, and writes both as one statement each in one commit. The
+event loop never waits for it, and no message is acknowledged before the commit that makes it superfluous. It claims
+only what the pool will start at once: free slots, plus a few milliseconds' worth of tasks known to be short, so that
+"running" is true. Without a database it keeps what it has and tries again; unacknowledged messages then fill the
+prefetch window, and the broker sends no more.
+
+What would break it: acknowledging before the commit; claiming more than will start; a finish without its fence.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from celery.utils.log import get_logger
+from django.db import DataError, Error, IntegrityError, OperationalError, connection
+
+from scheduler_app.conf import conf
+from scheduler_app.core.outcome import Ending, Way
+from scheduler_app.core.text import note
+from scheduler_app.instrument import emit
+from scheduler_app.lifecycle.bury import Letter, bury
+from scheduler_app.lifecycle.claim import Written, write
+from scheduler_app.store.work import Claimed, Finish, Wanted
+
+if TYPE_CHECKING:
+    from scheduler_app.worker.request import DurableRequest
+
+logger = get_logger(__name__)
+HORIZON = 0.008  # seconds of known-short work that may wait claimed, a pool process
+LEARNING = 0.2  # weight of the newest run time in a task's average
+BATCH = 500
+RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between tries while the database is away
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message that names a run. `start`, `acknowledge` are called on the event loop."""
+
+    wanted: Wanted
+    task: str
+    start: Callable[[Claimed, UUID], DurableRequest]
+    acknowledge: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Ended:
+    request: DurableRequest
+    ending: Ending
+
+
+class Ledger:
+    """One per worker process. `slots` is the number of pool processes, `submit` hands a request to the pool,
+    `on_loop` runs a callable on the event loop."""
+
+    def __init__(
+        self,
+        slots: Callable[[], int],
+        submit: Callable[[Any], None],
+        on_loop: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.worker = UUID(int=0)
+        self._slots = slots
+        self._pool_submit = submit
+        self._on_loop = on_loop
+        self._inbox: deque[Delivery] = deque()
+        self._ended: deque[Ended] = deque()
+        self._claiming: int = 0
+        self._running: dict[UUID, DurableRequest] = {}
+        self._unsettled: dict[UUID, int] = {}
+        self._letters: deque[tuple[Letter, Callable[[], None]]] = deque()
+        self._open = threading.Event()
+        self._seconds: dict[str, float] = {}
+        self._wake = threading.Event()
+        self._outbox: deque[Callable[[], None]] = deque()
+        self._closed_to_claims = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="everyslot-ledger", daemon=True)
+
+    # Called on the event loop.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def offer(self, delivery: Delivery) -> None:
+        """A hint arrived; it is claimed when the pool has room."""
+        self._inbox.append(delivery)
+        self._wake.set()
+
+    def finish(self, request: DurableRequest, ending: Ending) -> None:
+        """An attempt ended; its slot is free at once, its message is settled after the commit."""
+        self._running.pop(request.claim.run_id, None)
+        self._ended.append(Ended(request, ending))
+        self._wake.set()
+
+    def forget(self, request: DurableRequest) -> None:
+        """An attempt that wrote its own ending; its slot is free."""
+        self._running.pop(request.claim.run_id, None)
+        self._unsettled.pop(request.claim.run_id, None)
+        self._wake.set()
+
+    def learn(self, task: str, seconds: float) -> None:
+        """How long a task takes, so that short ones may be claimed a little ahead."""
+        known = self._seconds.get(task)
+        self._seconds[task] = seconds if known is None else known + LEARNING * (seconds - known)
+
+    def drop_deliveries(self) -> None:
+        """The broker connection is gone: what was not claimed will come again, what did not start is given back."""
+        self._inbox.clear()
+        self.give_back_unstarted()
+
+    def give_back_unstarted(self) -> None:
+        for request in list(self._running.values()):
+            if request.time_start is None:
+                request.end(Way.GIVEN_BACK)
+
+    def close_to_claims(self) -> None:
+        """From now on nothing new is claimed; finishing goes on."""
+        self._closed_to_claims = True
+        self._inbox.clear()
+
+    def stop(self, timeout: float) -> bool:
+        """Write what is left and end the thread; False if it could not within `timeout` seconds."""
+        self.close_to_claims()
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout)
+        self.drain()
+        return not self._thread.is_alive()
+
+    def drain(self) -> None:
+        """Run what the ledger's thread left for the event loop."""
+        while self._outbox:
+            self._outbox.popleft()()
+
+    def bury(self, letter: Letter, acknowledge: Callable[[], None]) -> None:
+        """A dead message arrived; it is acknowledged once it is noted."""
+        self._letters.append((letter, acknowledge))
+        self._wake.set()
+
+    # Called from the keeper's thread.
+
+    def open_for(self, worker: UUID) -> None:
+        """From now on claim under this name; what was claimed before keeps the name it was claimed under."""
+        self.worker = worker
+        self._open.set()
+        self._wake.set()
+
+    def unsettled(self) -> dict[UUID, int]:
+        """Run and attempt of everything claimed whose ending is not committed yet (a copy)."""
+        return dict(self._unsettled)
+
+    # The ledger's own thread.
+
+    def _run(self) -> None:
+        try:
+            while not (self._stopping and not self._ended and not self._letters):
+                self._wake.wait(1.0)
+                if len(self._inbox) + len(self._ended) > 1 or self._running:
+                    time.sleep(conf().gather)
+                self._wake.clear()
+                self._turn()
+        finally:
+            connection.close()
+
+    def _turn(self) -> None:
+        ended = [self._ended.popleft() for _ in range(min(len(self._ended), BATCH))]
+        deliveries = self._choose()
+        if ended or deliveries:
+            worker, written = self._persist(ended, deliveries)
+            self._outbox.append(lambda: self._apply(worker, written, ended, deliveries))
+            self._on_loop(self.drain)
+        if self._letters:
+            self._bury_letters()
+        if self._ended:
+            self._wake.set()
+
+    def _bury_letters(self) -> None:
+        taken = [self._letters.popleft() for _ in range(min(len(self._letters), BATCH))]
+        try:
+            bury([letter for letter, _ in taken])
+        except Error as error:
+            logger.warning("the database is away, %d dead letters wait: %s", len(taken), error)
+            connection.close()
+            self._letters.extendleft(reversed(taken))
+            return
+        self._outbox.extend(acknowledge for _, acknowledge in taken)
+        self._on_loop(self.drain)
+
+    def _choose(self) -> list[Delivery]:
+        """The deliveries that the pool would start at once."""
+        if self._closed_to_claims or not self._open.is_set():
+            return []
+        slots = self._slots()
+        busy = len(self._running) + self._claiming
+        spare = slots * HORIZON - sum(self._seconds.get(r._type, HORIZON) for r in list(self._running.values())[slots:])
+        chosen: list[Delivery] = []
+        while self._inbox and len(chosen) < BATCH:
+            if busy >= slots:
+                seconds = self._seconds.get(self._inbox[0].task)
+                if seconds is None or seconds > spare:
+                    break
+                spare -= max(seconds, 0.0001)
+            busy += 1
+            try:
+                chosen.append(self._inbox.popleft())
+            except IndexError:  # the event loop dropped the deliveries meanwhile
+                break
+        self._claiming += len(chosen)
+        return chosen
+
+    def _persist(self, ended: Sequence[Ended], deliveries: Sequence[Delivery]) -> tuple[UUID, Written]:
+        """Write the batch, however long the database is away."""
+        finishes = [self._as_finish(each) for each in ended]
+        wanted = list({d.wanted.run_id: d.wanted for d in deliveries}.values())
+        pause = RETRY_FIRST
+        while True:
+            worker = self.worker
+            try:
+                return worker, write(worker, finishes, wanted)
+            except DataError as error:
+                finishes = self._without_bad_data(finishes, error)
+            except IntegrityError:
+                # Two workers took the same concurrency key at once; the next try sees who has it.
+                logger.debug("a claim met a concurrent one; trying again", exc_info=True)
+            except (OperationalError, Error) as error:
+                logger.warning("the database is away, %d finishes wait: %s", len(finishes), error)
+                emit("ledger.waiting", finishes=len(finishes), claims=len(wanted), error=str(error))
+                connection.close()
+                if self._stopping and pause >= RETRY_MOST:
+                    raise
+                time.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+
+    def _as_finish(self, each: Ended) -> Finish:
+        claim = each.request.claim
+        return Finish(claim.run_id, claim.attempt, each.request.worker, each.ending)
+
+    def _without_bad_data(self, finishes: Sequence[Finish], error: Exception) -> list[Finish]:
+        """PostgreSQL refused some value of the batch: replace results by a note, so that every run still ends."""
+        text = json.dumps(note(f"PostgreSQL refused it: {error}"))
+        return [
+            replace(f, ending=replace(f.ending, result=text if f.ending.result else None, traceback=""))
+            for f in finishes
+        ]
+
+    # Back on the event loop.
+
+    def _apply(self, worker: UUID, written: Written, ended: Sequence[Ended], deliveries: Sequence[Delivery]) -> None:
+        for each in ended:
+            run_id = each.request.claim.run_id
+            if self._unsettled.get(run_id) == each.request.claim.attempt:
+                del self._unsettled[run_id]
+            each.request.settle_message(each.ending, run_id in written.done)
+        self._claiming -= len(deliveries)
+        started: set[UUID] = set()
+        for delivery in deliveries:
+            claim = written.claimed.get(delivery.wanted.run_id)
+            if claim is None or claim.run_id in started:
+                delivery.acknowledge()
+                continue
+            started.add(claim.run_id)
+            request = delivery.start(claim, worker)
+            self._running[claim.run_id] = request
+            self._unsettled[claim.run_id] = claim.attempt
+            if self._closed_to_claims:
+                request.end(Way.GIVEN_BACK)
+            else:
+                self._submit(request)
+        if self._inbox:
+            self._wake.set()
+
+    def _submit(self, request: DurableRequest) -> None:
+        try:
+            self._pool_submit(request)
+        except Exception as error:
+            logger.exception("the pool refused run %s", request.id)
+            request.end(Way.GIVEN_BACK, error=f"the pool refused it: {error}")

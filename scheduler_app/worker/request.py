@@ -1,0 +1,154 @@
+"""One claimed attempt in the worker's parent: every way out of the pool, mapped to one ending for the ledger.
+
+Nothing here waits: endings go to the ledger's thread, and the message is acknowledged when the ending is committed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+from weakref import ref
+
+from billiard.einfo import ExceptionWithTraceback
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
+from celery.utils.log import get_logger
+from celery.worker.request import Request, task_ready
+
+from scheduler_app.core.errors import Cancelled, GiveUp, RetryLater
+from scheduler_app.core.outcome import Ending, Way, settle
+from scheduler_app.core.retry import RetryPolicy
+from scheduler_app.core.text import describe, storable
+from scheduler_app.store.work import Claimed
+from scheduler_app.worker.trace import trace_durable
+
+if TYPE_CHECKING:
+    from scheduler_app.worker.ledger import Ledger
+
+logger = get_logger(__name__)
+_LOST = (SystemExit, KeyboardInterrupt, WorkerLostError, MemoryError)
+
+
+class DurableRequest(Request):
+    """A claimed attempt. `claim`, `worker`, `policy` and `ledger` are set by the strategy right after it is made."""
+
+    claim: Claimed
+    worker: UUID
+    policy: RetryPolicy
+    ledger: Ledger
+    ended = False
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        hard, soft = self.time_limits
+        result = pool.apply_async(
+            trace_durable,
+            args=(self._type, self.id, self._request_dict, self._body),
+            accept_callback=self.on_accepted,
+            timeout_callback=self.on_timeout,
+            callback=self.on_success,
+            error_callback=self.on_failure,
+            soft_timeout=soft,
+            timeout=hard,
+            correlation_id=self.id,
+        )
+        self._apply_result = ref(result) if result is not None else None
+        return result
+
+    def revoked(self) -> bool:
+        """Cancelling is a column of the run; Celery's revoke blacklist plays no part."""
+        return False
+
+    def on_success(self, failed__retval__runtime: tuple[int, Any, float | None], **_: Any) -> None:
+        failed, value, runtime = failed__retval__runtime
+        if failed:
+            self.on_failure(value, return_ok=True)
+            return
+        if runtime is not None:
+            self.ledger.learn(self._type, runtime)
+        self.send_event("task-succeeded", result=value[:200], runtime=runtime)
+        if self.task.transactional:
+            self.ended = True
+            task_ready(self, successful=True)
+            self.ledger.forget(self)
+            self.acknowledge()
+        else:
+            self.end(Way.RETURNED, result=value)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        error = exc_info.exception
+        if isinstance(error, ExceptionWithTraceback):
+            error = error.exc
+        way, delay, free, extra = way_out(error)
+        said = getattr(error, "said", "") or describe(error)
+        traceback = "" if way is Way.LOST else storable(str(exc_info.traceback or ""))
+        event = "task-retried" if way is Way.RETRY else "task-failed"
+        self.send_event(event, exception=storable(said, 500), traceback=traceback)
+        self.end(way, delay=delay, free=free, extra=extra, error=said, traceback=traceback)
+
+    def on_retry(self, exc_info: Any) -> None:
+        self.on_failure(exc_info)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        if soft:
+            logger.warning("soft time limit of %s s over for %s[%s]", timeout, self.name, self.id)
+        else:
+            self.end(Way.TIMED_OUT, error=f"killed: over its time limit of {timeout} s")
+
+    def end(
+        self,
+        way: Way,
+        *,
+        delay: float | None = None,
+        free: bool = False,
+        extra: int = 0,
+        error: str = "",
+        traceback: str = "",
+        result: str | None = None,
+    ) -> None:
+        """Hand the ending to the ledger, once: a killed child reports itself more than once."""
+        if self.ended:
+            return
+        self.ended = True
+        task_ready(self, successful=way is Way.RETURNED)
+        ending = settle(
+            way,
+            attempt=self.claim.attempt,
+            max_attempts=self.claim.max_attempts + extra,
+            policy=self.policy,
+            uniform=random.uniform,
+            wanted_delay=delay,
+            free=free,
+            error=error,
+            traceback=traceback,
+            result=result,
+        )
+        self.ledger.finish(self, with_extra(ending, extra))
+
+    def settle_message(self, ending: Ending, was_current: bool) -> None:
+        """After the commit: acknowledge, or send the message of a dead run to the dead-letter exchange."""
+        if was_current and ending.rejects_message:
+            self.reject(requeue=False)
+        else:
+            self.acknowledge()
+
+
+def way_out(error: BaseException) -> tuple[Way, float | None, bool, int]:
+    """(way, wanted delay in seconds, costs no attempt, more attempts) for what came out of the child."""
+    if isinstance(error, Retry):
+        return Way.RETRY, getattr(error, "delay", None), False, getattr(error, "extra_attempts", 0)
+    if isinstance(error, RetryLater):
+        return Way.RETRY, error.after, True, 0
+    if isinstance(error, TimeLimitExceeded):
+        return Way.TIMED_OUT, None, False, 0
+    if isinstance(error, SoftTimeLimitExceeded):
+        return Way.RETRY, None, False, 0
+    if isinstance(error, Reject):
+        return (Way.REQUEUED if error.requeue else Way.REJECTED), None, False, 0
+    simple = ((Ignore, Way.IGNORED), (GiveUp, Way.GAVE_UP), (Cancelled, Way.CANCELLED), (_LOST, Way.LOST))
+    return next((way for kind, way in simple if isinstance(error, kind)), Way.FAILED), None, False, 0
+
+
+def with_extra(ending: Ending, extra: int) -> Ending:
+    """The ending with attempts that the task itself asked for."""
+    return replace(ending, extra_attempts=ending.extra_attempts + extra) if extra else ending

@@ -1,0 +1,320 @@
+"""`durable_task`: a Celery task whose every call is a run in the database.
+
+Calling conventions, options and canvas are Celery's (docs.celeryq.dev, "Tasks", "Calling Tasks"); what differs:
+`autoretry_for` is `(Exception,)` unless given, delays live in the database, `retry()` only raises, and chords and
+`self.replace()` are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar, overload
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from celery import shared_task
+from celery.contrib.django.task import DjangoTask
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
+from celery.result import AsyncResult
+
+from scheduler_app.core.canvas import canvas_of, refuse_chords
+from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
+from scheduler_app.core.options import TaskOptions
+from scheduler_app.core.retry import RetryOverrides
+from scheduler_app.core.text import describe
+from scheduler_app.lifecycle import catalog
+from scheduler_app.lifecycle.enqueue import enqueue
+from scheduler_app.lifecycle.together import commit_together
+
+UNLIMITED = 1_000_000_000  # Celery's max_retries=None
+NEVER_RETRIED = (Ignore, Reject, Retry, GiveUp, Cancelled, RetryLater)
+OWN_OPTIONS = ("request_key", "concurrency_key", "ordering_key", "max_attempts")
+_UNSET: Any = object()
+Returned_co = TypeVar("Returned_co", covariant=True)
+
+
+class InvalidArguments(InvalidDefinition, TypeError):
+    """Arguments that cannot call the task; a TypeError, as Celery raises."""
+
+
+class DurableRetry(Retry):
+    """A retry on its way to the worker's parent.
+
+    `delay` is seconds, or None for the run's own backoff; `said` describes the cause, which itself may not travel.
+    """
+
+    def __init__(self, exc: Any, delay: float | None, extra_attempts: int = 0, said: str = "") -> None:
+        super().__init__("", exc, when=delay)
+        self.delay = delay
+        self.extra_attempts = extra_attempts
+        self.said = said or (describe(exc) if isinstance(exc, BaseException) else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.__class__, (self.excs, self.delay, self.extra_attempts, self.said)
+
+
+class DurableTask(DjangoTask):
+    """Base class of every durable task."""
+
+    abstract = True
+    Strategy = "scheduler_app.worker.strategy:durable"
+    Request = "scheduler_app.worker.request:DurableRequest"
+    acks_late = True
+    ignore_result = False
+    retried_for: tuple[type[BaseException], ...] = (Exception,)
+    not_retried_for: tuple[type[BaseException], ...] = ()
+    declared_retry_delay: float | None = None
+    transactional = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.request.called_directly or self.request.is_eager:
+            return self.run(*args, **kwargs)
+        try:
+            if self.transactional:
+                return commit_together(self.request.everyslot, lambda: self.run(*args, **kwargs))
+            return self.run(*args, **kwargs)
+        except NEVER_RETRIED:
+            raise
+        except self.not_retried_for:
+            raise
+        except self.retried_for as error:
+            raise self.retry(exc=error, throw=False) from error
+
+    def apply_async(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """Make a run, in the caller's transaction if one is open; it is published after commit.
+
+        Celery's options that name a delay, a queue, a priority, an expiry, a time limit, links or a chain mean what
+        Celery says; `request_key`, `concurrency_key`, `ordering_key` and `max_attempts` are ours.
+        Raises InvalidArguments or InvalidDefinition (field, reason).
+        """
+        if self._get_app().conf.task_always_eager:
+            return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+        args, kwargs = tuple(args or ()), dict(kwargs or {})
+        if self.__v2_compat__:
+            args = (self.__self__, *args)
+        known = catalog.find(self.name)
+        if known and (why := known.misfit(args, kwargs)):
+            raise InvalidArguments("payload", f"does not fit {self.name}{known.signature}: {why}")
+        run_id = enqueue(
+            self.name,
+            args,
+            kwargs,
+            run_id=_uuid(task_id),
+            canvas=_canvas(options.get("chain"), link, link_error, options.get("chord")),
+            countdown=_number("countdown", options.get("countdown")),
+            run_after=_instant("eta", options.get("eta")),
+            expires_at=_expiry(options.get("expires")),
+            queue=_queue_name(options.get("queue")),
+            priority=options.get("priority"),
+            time_limit=options.get("time_limit"),
+            **{name: options[name] for name in OWN_OPTIONS if name in options},
+        )
+        return self.AsyncResult(str(run_id))
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` for async callers."""
+        result: AsyncResult[Any] = await sync_to_async(self.delay)(*args, **kwargs)
+        return result
+
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: Any = None,
+        throw: bool = True,
+        eta: datetime | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """End this attempt and ask for another one, after `countdown` seconds or the run's backoff. It only raises."""
+        request = self.request
+        if request.called_directly or request.is_eager:
+            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+        if (args is not None and tuple(args) != tuple(request.args)) or (
+            kwargs is not None and kwargs != request.kwargs
+        ):
+            raise InvalidDefinition("args", "a retry keeps its run's arguments; call .delay() for other ones")
+        limit = request.everyslot["max_attempts"]
+        wanted = limit if max_retries is None else max_retries + 1
+        if request.retries + 1 >= wanted:
+            raise exc or MaxRetriesExceededError(
+                f"Can't retry {self.name}[{request.id}] args:{request.args} kwargs:{request.kwargs}",
+                task_args=request.args,
+                task_kwargs=request.kwargs,
+            )
+        delay = _delay(eta, countdown, self.declared_retry_delay if exc is None else None)
+        retry = DurableRetry(exc, delay, max(0, wanted - limit))
+        if throw:
+            raise retry
+        return retry
+
+    def replace(self, sig: Any, visitor: Any = None) -> Any:
+        raise InvalidDefinition("replace", "self.replace() is not supported by durable tasks: call a chain instead")
+
+
+class Durable(Protocol[Returned_co]):
+    """What `durable_task` makes of a function: a Celery task (`s`, `si`, `signature` and the rest are Celery's)."""
+
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Returned_co: ...
+    def delay(self, *args: Any, **kwargs: Any) -> Any: ...
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any: ...
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+
+@overload
+def durable_task(function: Callable[..., Returned_co], /) -> Durable[Returned_co]: ...
+@overload
+def durable_task(**options: Any) -> Callable[[Callable[..., Returned_co]], Durable[Returned_co]]: ...
+def durable_task(*args: Any, **options: Any) -> Any:
+    """Make a function a durable task: `@durable_task` or `@durable_task(schedule="0 9 * * 1", …)`.
+
+    Ours: `schedule` (with `timezone` and `job_name`) becomes a job on `manage.py jobs sync`; `queue`; `priority`
+    (0 to 9, higher first); `time_limit` (seconds); `transactional` (the task's database work and its success commit
+    together). Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` (unless given:
+    every Exception), `dont_autoretry_for`, `retry_backoff` (seconds, or True for 1), `retry_backoff_max`,
+    `retry_jitter`, `default_retry_delay`, `soft_time_limit`, and whatever else `shared_task` takes.
+    """
+    if len(args) == 1 and callable(args[0]) and not options:
+        return _make(args[0], {})
+    if args:
+        raise TypeError("durable_task takes keyword arguments only")
+    return lambda function: _make(function, options)
+
+
+def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    given = dict(options)
+    name = given.pop("name", None) or f"{function.__module__}.{function.__name__}"
+    bind = given.pop("bind", False)
+    known = TaskOptions(
+        name=name,
+        signature=_signature(function, bind),
+        schedule=given.pop("schedule", ""),
+        timezone=given.pop("timezone", "UTC"),
+        job_name=given.pop("job_name", ""),
+        queue=given.pop("queue", "default"),
+        priority=given.pop("priority", None),
+        retry=_retry(given),
+        time_limit=given.pop("time_limit", None),
+        transactional=given.get("transactional", False),
+        description=(inspect.getdoc(function) or "").partition("\n")[0],
+    )
+    retried_for = tuple(given.pop("autoretry_for", (Exception,)))
+    not_retried_for = tuple(given.pop("dont_autoretry_for", ()))
+    task = shared_task(
+        name=name,
+        bind=bind,
+        base=given.pop("base", DurableTask),
+        queue=known.queue,
+        retried_for=retried_for,
+        not_retried_for=not_retried_for,
+        **given,
+    )(function)
+    catalog.register(known)
+    return task
+
+
+def _signature(function: Callable[..., Any], bind: bool) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1 if bind else 0 :]
+    return signature.replace(
+        parameters=[p.replace(annotation=inspect.Parameter.empty) for p in parameters],
+        return_annotation=inspect.Signature.empty,
+    )
+
+
+def _retry(given: dict[str, Any]) -> RetryOverrides:
+    """Celery's retry options as ours; False means Celery's constant delay, True a factor of one second."""
+    retries = given.pop("max_retries", _UNSET)
+    backoff = given.pop("retry_backoff", None)
+    backoff_max = given.pop("retry_backoff_max", None)
+    jitter = given.pop("retry_jitter", None)
+    constant = given.pop("default_retry_delay", None)
+    if constant is not None:
+        given["declared_retry_delay"] = float(constant)
+    if backoff is False:
+        backoff = backoff_max = 180.0 if constant is None else float(constant)
+        jitter = False
+    attempts = None if retries is _UNSET else UNLIMITED if retries is None else retries + 1
+    return RetryOverrides(
+        attempts,
+        None if backoff is None else max(1.0, float(backoff)) if backoff is not True else 1.0,
+        None if backoff_max is None else float(backoff_max),
+        jitter,
+    )
+
+
+def _delay(eta: datetime | None, countdown: float | None, declared: float | None) -> float | None:
+    if countdown is not None:
+        return max(0.0, float(countdown))
+    if eta is not None:
+        instant = _instant("eta", eta)
+        assert instant is not None
+        return max(0.0, (instant - datetime.now(UTC)).total_seconds())
+    return declared
+
+
+def _canvas(chain: Any, link: Any, link_error: Any, chord: Any) -> dict[str, Any] | None:
+    parts = [_listed(chain), _listed(link), _listed(link_error)]
+    why = refuse_chords([signature for part in parts for signature in part]) or ("chord" if chord else None)
+    if why:
+        raise InvalidDefinition("canvas", why if why != "chord" else "chords are not supported by durable tasks")
+    return canvas_of(*parts)
+
+
+def _listed(value: Any) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    return [
+        dict(each) for each in (value if isinstance(value, Sequence) and not isinstance(value, Mapping) else [value])
+    ]
+
+
+def _uuid(task_id: str | None) -> UUID | None:
+    if task_id is None:
+        return None
+    try:
+        return UUID(str(task_id))
+    except ValueError:
+        raise InvalidDefinition("task_id", f"must be a UUID, since it is the run's id; got {task_id!r}") from None
+
+
+def _number(field: str, value: Any) -> float | None:
+    if value is None or isinstance(value, int | float):
+        return value
+    raise InvalidDefinition(field, f"must be a number of seconds; got {value!r}")
+
+
+def _instant(field: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise InvalidDefinition(field, f"must be an instant; got {value!r}")
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _expiry(value: Any) -> datetime | None:
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(datetime.now(UTC).timestamp() + value, UTC)
+    return _instant("expires", value)
+
+
+def _queue_name(queue: Any) -> str | None:
+    return getattr(queue, "name", queue)
