@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import redis
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, connection
@@ -84,6 +83,8 @@ def check_redis(app_configs: Any = None, databases: Sequence[str] | None = None,
     url = conf().redis_url
     if not databases or not url:
         return []
+    import redis  # takes a tenth of a second, which no other process has to spend
+
     mend = "Set `maxmemory-policy noeviction` in redis.conf, or unset REDIS_URL: the term row alone then elects."
     try:
         client = redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.template.loader import render_to_string
@@ -13,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from scheduler_app.lifecycle.timing import shown_zone
 from scheduler_app.models import Job, JobRun
 
 NOTHING = "-"
@@ -39,13 +39,13 @@ def instant(moment: datetime | None, zone: str = "UTC") -> str:
     """An instant to the second, in a zone, with its name there."""
     if moment is None:
         return NOTHING
-    local = moment.astimezone(_zone(zone))
+    local = moment.astimezone(shown_zone(zone))
     return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
 
 
 def weekday(moment: datetime, zone: str) -> str:
     """The short name of the day on which an instant falls in a zone."""
-    return f"{moment.astimezone(_zone(zone)):%a}"
+    return f"{moment.astimezone(shown_zone(zone)):%a}"
 
 
 def two_zones(moment: datetime | None, zone: str) -> SafeString | str:
@@ -53,7 +53,7 @@ def two_zones(moment: datetime | None, zone: str) -> SafeString | str:
     if moment is None:
         return NOTHING
     here = instant(moment, zone)
-    if _zone(zone).key == "UTC":
+    if shown_zone(zone).key == "UTC":
         return line(here)
     markup = '<span class="everyslot-line">{}<br><span class="everyslot-quiet">{}</span></span>'
     return format_html(markup, here, instant(moment))
@@ -104,11 +104,3 @@ def run_link(run_id: Any, text: str = "") -> SafeString | str:
 def runs_table(runs: list[JobRun]) -> SafeString:
     """The latest runs of a job."""
     return render_to_string("scheduler_app/admin/runs.html", {"runs": runs, "labels": RUN_LABELS})
-
-
-def _zone(name: str) -> ZoneInfo:
-    """The zone; UTC for one that became unknown, since a page must still show."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo("UTC")

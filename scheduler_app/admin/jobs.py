@@ -22,11 +22,11 @@ from scheduler_app.admin.preview import preview_view
 from scheduler_app.core.errors import EveryslotError, InvalidDefinition
 from scheduler_app.lifecycle import define
 from scheduler_app.lifecycle.loading import load_tasks
-from scheduler_app.lifecycle.overview import JobState, state_of, why, with_last_run
+from scheduler_app.lifecycle.overview import JobState, last_run, runs_of, state_of, why, with_last_run
 from scheduler_app.lifecycle.rules import InvalidJob, payload_from_text
 from scheduler_app.lifecycle.sync import DECLARED
 from scheduler_app.lifecycle.trigger import run_now
-from scheduler_app.models import Job, JobRun
+from scheduler_app.models import Job
 from scheduler_app.models.job import Origin
 
 LATEST_RUNS = 10
@@ -39,7 +39,7 @@ class JobAdmin(ModelAdmin):
     """Every change goes through `lifecycle.define`; this class never saves a Job by itself."""
 
     form = JobForm
-    list_display = ("name", "state", "schedule_text", "next_slot", "last_run", "task")
+    list_display = ("name", "state", "schedule_text", "next_slot", "newest_run", "task")
     list_filter = (StateFilter, "queue")
     search_fields = ("name", "task")
     list_per_page = 50
@@ -96,8 +96,9 @@ class JobAdmin(ModelAdmin):
         return two_zones(job.next_run_at, job.timezone)
 
     @display(description="Last run", label=RUN_LABELS)
-    def last_run(self, job: Any) -> str | None:
-        return job.last_run_status or None
+    def newest_run(self, job: Job) -> str | None:
+        found = last_run(job)
+        return found.status if found else None
 
     @display(description="State")
     def notes(self, job: Any) -> str:
@@ -109,7 +110,7 @@ class JobAdmin(ModelAdmin):
 
     @display(description="Latest runs")
     def latest_runs(self, job: Job) -> SafeString:
-        return runs_table(list(JobRun.objects.filter(job=job).order_by("-seq")[:LATEST_RUNS]))
+        return runs_table(list(runs_of(job.pk)[:LATEST_RUNS]))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Job | None = None) -> list[str]:
         declared = [*DECLARED, "name"] if obj and obj.origin == Origin.CODE else []

@@ -106,7 +106,7 @@ def update(
             job.pause_reason = note or ""
         _take_back(job)
         if lifts or moves_slots(job, changes):
-            _leave_behind(old, now, "edited")
+            _leave_behind(old, now, "quarantined" if old.quarantined_at else "edited")
             job.next_run_at = _cursor(job, now)
         if lifts:
             _lift(job)

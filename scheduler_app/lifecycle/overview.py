@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.db.models.functions import Now
+from django.db.models.functions import JSONObject, Now
 
 from scheduler_app.lifecycle.define import FOREVER, is_paused
 from scheduler_app.lifecycle.rules import FIELDS
@@ -59,21 +59,26 @@ def why(job: Job, now: datetime) -> str:
     return job.pause_reason if state in (JobState.PAUSED, JobState.DISABLED) else ""
 
 
+def runs_of(job_id: Any) -> QuerySet[JobRun]:
+    """The runs of one job, newest first, by its own stretch of an index however many other runs there are.
+
+    The job is given as a range: told of an equality, PostgreSQL may walk all runs backwards by `seq`, which takes
+    seconds for a job without recent runs; the order of a range only the index of (job, seq) can give.
+    """
+    return JobRun.objects.filter(job__gte=job_id, job__lte=job_id).order_by("job_id", "-seq")
+
+
 def with_last_run(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The jobs with their newest run, each by one step into an index, and the database's time as `seen_at`."""
-    newest = JobRun.objects.filter(job=OuterRef("pk")).order_by("-seq")
-    return jobs.annotate(
-        last_run_id=Subquery(newest.values("id")[:1]),
-        last_run_status=Subquery(newest.values("status")[:1]),
-        last_run_at=Subquery(newest.values("scheduled_for")[:1]),
-        seen_at=Now(),
-    )
+    """The jobs with their newest run (read it with `last_run`) and the database's time as `seen_at`."""
+    found = runs_of(OuterRef("pk")).values(found=JSONObject(id="id", status="status", at="scheduled_for"))
+    return jobs.annotate(newest_run=Subquery(found[:1]), seen_at=Now())
 
 
 def last_run(job: Job) -> LastRun | None:
     """The newest run of a job that came from `with_last_run`."""
-    found: Any = job
-    return LastRun(str(found.last_run_id), found.last_run_status, found.last_run_at) if found.last_run_id else None
+    annotated: Any = job
+    found = annotated.newest_run
+    return LastRun(found["id"], found["status"], datetime.fromisoformat(found["at"])) if found else None
 
 
 def job_values(job: Job, now: datetime) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Redrive: send dead or cancelled runs back to the queue, as the same run with further attempts.
 
 Guaranteed: compare-and-set on the state, so two people redriving at once send a run back once; `attempts` never goes
-down, so a message or an attempt of its earlier life stays void.
+down, so a message or an attempt of its earlier life stays void. Where a job's policy is not `allow`, a run that comes
+back waits for the job's last active run, so that two never run at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from scheduler_app.core.errors import InvalidDefinition
 from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
-from scheduler_app.store.decide import Allowance, allowances, redrive_runs
+from scheduler_app.models import Job
+from scheduler_app.store.decide import Again, Allowance, allowances, lock_active_of_job, redrive_runs
 from scheduler_app.store.enqueue import notify_runs
 
 BATCH = 500
@@ -38,11 +40,24 @@ def redrive(run_ids: Sequence[UUID], by: str, *, more: int | None = None, reason
 
 def _redrive(run_ids: Sequence[UUID], by: str, more: int | None, reason: str) -> list[UUID]:
     with transaction.atomic():
-        wanted = [(each.run_id, more or _as_new(each)) for each in allowances(run_ids)]
-        sent = redrive_runs(wanted, by[:200], reason[:500])
+        wanted = allowances(run_ids)
+        last = _last_in_line({each.line for each in wanted if each.line is not None})
+        runs = []
+        for each in wanted:
+            runs.append(Again(each.run_id, more or _as_new(each), last.get(each.line)))
+            if each.line is not None:
+                last[each.line] = each.run_id
+        sent = redrive_runs(runs, by[:200], reason[:500])
         if sent:
             transaction.on_commit(notify_runs, robust=True)
     return sent
+
+
+def _last_in_line(jobs: set[int]) -> dict[int | None, UUID]:
+    """The last active run of each job, both locked: under these jobs' policies a run that comes back waits for it."""
+    locked = Job.objects.select_for_update().filter(pk__in=jobs).order_by("pk").values_list("pk", flat=True)
+    lines = {job: lock_active_of_job(job) for job in locked}
+    return {job: active[-1].id for job, active in lines.items() if active}
 
 
 def _as_new(run: Allowance) -> int:

@@ -14,7 +14,7 @@ from scheduler_app.core.errors import EveryslotError, InvalidDefinition
 from scheduler_app.core.limits import PRIORITY_DEFAULT, TIME_LIMIT_DEFAULT
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.lifecycle import catalog, define
-from scheduler_app.lifecycle.validate import changed, faults_of
+from scheduler_app.lifecycle.validate import changed
 from scheduler_app.models import Job
 from scheduler_app.models.job import Origin
 
@@ -79,7 +79,7 @@ def _bring_in_line(name: str, options: TaskOptions, job: Job | None, result: Syn
     changes = changed(job, fields)
     if not job.enabled and job.pause_reason == GONE:
         changes["enabled"] = True
-    if changes or (job.quarantined_at is not None and not faults_of(job)):
+    if changes:
         define.update(job.pk, changes, by=by)
         result.updated.append(name)
     else:

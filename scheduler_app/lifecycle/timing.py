@@ -9,11 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
-from scheduler_app.core.schedule import Schedule, explain, parse
+from scheduler_app.core.schedule import InvalidSchedule, Schedule, explain, parse
+from scheduler_app.core.schedule.zones import find_zone
 from scheduler_app.models import Job
 
 _TICK = timedelta(microseconds=1)
+
+
+def shown_zone(name: str) -> ZoneInfo:
+    """The zone to show instants in: UTC for a name that became unknown, since a broken job must still be shown."""
+    try:
+        return find_zone(name)
+    except InvalidSchedule:
+        return ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,22 @@ class Cancels:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A run that may be redriven; `job_max_attempts` is what its job says, None if nothing."""
+    """A run that may be redriven. `job_max_attempts` is what its job says, None if nothing; `line` is the job whose
+    concurrency policy lets its runs go one after another, None if there is none."""
 
     run_id: UUID
     task: str
     job_max_attempts: int | None
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A run to send back with `more` further attempts; it waits for `holder`."""
+
+    run_id: UUID
+    more: int
+    holder: UUID | None = None
 
 
 def lock_active_of_job(job_id: int) -> list[ActiveRun]:
@@ -49,11 +60,17 @@ def cancel_runs(ids: Sequence[UUID], reason: str) -> Cancels:
 
 
 def allowances(ids: Sequence[UUID]) -> list[Allowance]:
-    """Those of the runs that are dead or cancelled."""
+    """Those of the runs that are dead or cancelled, in the order of recording."""
     return [Allowance(*row) for row in rows(_SQL["allowances"], {"ids": list(ids)})]
 
 
-def redrive_runs(more: Sequence[tuple[UUID, int]], by: str, reason: str) -> list[UUID]:
-    """Send runs back with that many further attempts each; the ids of those that went."""
-    params = {"ids": [each[0] for each in more], "more": [each[1] for each in more], "by": by, "reason": reason}
+def redrive_runs(runs: Sequence[Again], by: str, reason: str) -> list[UUID]:
+    """Send runs back; the ids of those that went."""
+    params = {
+        "ids": [each.run_id for each in runs],
+        "more": [each.more for each in runs],
+        "holders": [each.holder for each in runs],
+        "by": by,
+        "reason": reason,
+    }
     return [row[0] for row in rows(_SQL["redrive_runs"], params)]

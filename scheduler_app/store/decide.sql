@@ -46,23 +46,26 @@ SELECT f.id, f.status = 'queued', (SELECT count(*) FROM passed) FROM found f
 WHERE f.id IN (SELECT id FROM ended UNION ALL SELECT id FROM asked);
 
 -- name: allowances
--- What decides how many further attempts a dead or cancelled run gets.
-SELECT r.id, r.task, j.max_attempts FROM scheduler_app_jobrun r
+-- What decides how many further attempts a dead or cancelled run gets, and whether it must wait in its job's line.
+SELECT r.id, r.task, j.max_attempts, CASE WHEN j.concurrency_policy <> 'allow' THEN j.id END FROM scheduler_app_jobrun r
 LEFT JOIN scheduler_app_job j ON j.id = r.job_id
-WHERE r.id = ANY(%(ids)s::uuid[]) AND r.status IN ('dead', 'cancelled');
+WHERE r.id = ANY(%(ids)s::uuid[]) AND r.status IN ('dead', 'cancelled')
+ORDER BY r.seq;
 
 -- name: redrive_runs
--- Sends dead and cancelled runs back to the queue with further attempts, and notes it on their dead letters; a run in
--- any other state is left out.
+-- Sends dead and cancelled runs back to the queue with further attempts, each behind its holder if it has one, and
+-- notes it on their dead letters; a run in any other state is left out.
 WITH found AS (
-    SELECT r.id, w.more FROM unnest(%(ids)s::uuid[], %(more)s::int[]) AS w(id, more)
+    SELECT r.id, w.more, w.holder
+    FROM unnest(%(ids)s::uuid[], %(more)s::int[], %(holders)s::uuid[]) AS w(id, more, holder)
     JOIN scheduler_app_jobrun r ON r.id = w.id
     WHERE r.status IN ('dead', 'cancelled')
     ORDER BY r.id FOR UPDATE OF r
 ), sent AS (
     UPDATE scheduler_app_jobrun r SET status = 'queued', reason = '',
         max_attempts = GREATEST(r.max_attempts, r.attempts + f.more), run_after = clock_timestamp(),
-        dispatched_at = NULL, dispatches = 0, locked_by = NULL, locked_until = NULL, finished_at = NULL,
+        held_by = f.holder, dispatched_at = NULL, dispatches = 0, locked_by = NULL, locked_until = NULL,
+        finished_at = NULL,
         cancel_requested_at = NULL, expires_at = NULL, progress = NULL, progress_message = ''
     FROM found f WHERE f.id = r.id
     RETURNING r.id

@@ -75,6 +75,26 @@ def test_its_dead_letters_say_who_sent_it_back() -> None:
     assert new.redriven_at is not None
 
 
+@pytest.mark.parametrize("policy", ["forbid", "replace", "queue_one", "queue_all"])
+def test_runs_that_come_back_stand_in_their_jobs_line(policy: str) -> None:
+    job = a_job(concurrency_policy=policy)
+    first, second = a_run(job, status="dead"), a_run(job, status="dead")
+    active = a_run(job, status="running")
+    redrive([second.id, first.id], "ann")
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.held_by, second.held_by) == (active.id, first.id)
+
+
+def test_runs_of_other_jobs_wait_for_nobody() -> None:
+    job = a_job()
+    a_run(job, status="running")
+    dead = a_run(job, status="dead")
+    alone = a_run(a_job(name="alone", concurrency_policy="forbid"), status="dead")
+    redrive([dead.id, alone.id], "ann")
+    assert set(JobRun.objects.filter(status="queued").values_list("held_by", flat=True)) == {None}
+
+
 def test_many_go_back_in_batches() -> None:
     runs = [a_run(status="dead", attempts=1) for _ in range(30)]
     with pytest.MonkeyPatch.context() as patch:

@@ -86,10 +86,13 @@ def test_one_bad_declaration_is_told_and_the_others_go_on() -> None:
     assert "declare a job of the same name" in result.refused["tests.report"]
 
 
-def test_a_deploy_that_mends_a_quarantined_job_lifts_it() -> None:
+def test_a_changed_declaration_lifts_a_quarantine_and_the_same_one_does_not() -> None:
+    """What an unknown task set aside, the leader takes back by itself, with the slots that it owes."""
     with known_tasks(DECLARED):
         sync()
-        Job.objects.update(quarantined_at=database_now(), quarantine_reason="unknown task")
+        Job.objects.update(quarantined_at=database_now(), quarantine_reason="it cannot be planned")
+        assert sync().unchanged == ["tests.report"]
+    with known_tasks(options(schedule="@daily")):
         assert sync().updated == ["tests.report"]
     assert Job.objects.get().quarantined_at is None
 

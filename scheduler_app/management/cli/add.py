@@ -45,10 +45,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         raise InvalidJob([*validate(fields), error]) from None
     job = create(fields, origin=Origin.ADMIN, by=who())
     out.data(job_values(job, database_now()))
-    out.say(
-        f"Added {job.name}. "
-        + (f"It first runs at {instant(job.next_run_at, job.timezone)}." if job.next_run_at else "")
+    first = (
+        f"It first runs at {instant(job.next_run_at, job.timezone)}." if job.next_run_at else "No slot is ahead of it."
     )
+    out.say(f"Added {job.name}. {first}")
     return OK
 
 

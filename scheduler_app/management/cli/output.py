@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
-from zoneinfo import ZoneInfo
 
 from django.core.serializers.json import DjangoJSONEncoder
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from scheduler_app.core.errors import EveryslotError
 from scheduler_app.lifecycle.rules import InvalidJob
+from scheduler_app.lifecycle.timing import shown_zone
 
 PIPE_WIDTH = 240  # columns where nobody looks: lines are for other programs and must not be cut
 COLOURS = {
@@ -104,7 +104,7 @@ def instant(moment: datetime | None, zone: str = "UTC") -> str:
         return ""
     if zone == "UTC":
         return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S %z}"
+    return f"{moment.astimezone(shown_zone(zone)):%Y-%m-%d %H:%M:%S %z}"
 
 
 def _cell(value: object) -> Text:

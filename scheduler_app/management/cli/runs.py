@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from scheduler_app.lifecycle.define import find
-from scheduler_app.lifecycle.overview import run_values
+from scheduler_app.lifecycle.overview import run_values, runs_of
 from scheduler_app.management.cli.output import Output, instant
 from scheduler_app.management.cli.verb import OK, Verb, limit
 from scheduler_app.models import JobRun
@@ -21,9 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    runs = JobRun.objects.select_related("job").order_by("-seq")
-    if options.name:
-        runs = runs.filter(job=find(options.name))
+    runs = (runs_of(find(options.name).pk) if options.name else JobRun.objects.order_by("-seq")).select_related("job")
     if options.status:
         runs = runs.filter(status=options.status)
     show(list(runs[: options.limit]), out)

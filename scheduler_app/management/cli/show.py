@@ -6,12 +6,12 @@ import argparse
 
 from scheduler_app.core.errors import InvalidSchedule
 from scheduler_app.lifecycle.define import effective_retry, find
-from scheduler_app.lifecycle.overview import job_values, run_values, state_of, why
+from scheduler_app.lifecycle.overview import job_values, run_values, runs_of, state_of, why
 from scheduler_app.lifecycle.timing import Preview, preview
 from scheduler_app.management.cli.output import Output, instant
 from scheduler_app.management.cli.runs import COLUMNS, row
 from scheduler_app.management.cli.verb import OK, Verb, job_name
-from scheduler_app.models import Job, JobRun
+from scheduler_app.models import Job
 from scheduler_app.store.define import database_now
 
 SLOTS, RUNS = 5, 5
@@ -19,7 +19,7 @@ SLOTS, RUNS = 5, 5
 
 def run(options: argparse.Namespace, out: Output) -> int:
     job, now = find(options.name), database_now()
-    runs = list(JobRun.objects.filter(job=job).select_related("job").order_by("-seq")[:RUNS])
+    runs = list(runs_of(job.pk).select_related("job")[:RUNS])
     retry = effective_retry(job)
     coming = _preview(job)
     out.data(

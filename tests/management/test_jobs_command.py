@@ -170,6 +170,14 @@ def test_redrive_and_cancel_say_what_they_could_not_do() -> None:
     assert jobs("cancel", str(done.pk)).code == 1
 
 
+def test_a_job_with_a_broken_zone_is_still_shown() -> None:
+    a_job()
+    Job.objects.update(timezone="Mars/Base")
+    assert jobs("list").code == 0
+    said = jobs("show", "report")
+    assert (said.code, "cannot run: timezone: 'Mars/Base' is not a known" in said.out) == (0, True)
+
+
 def test_text_of_others_cannot_steer_the_terminal() -> None:
     assert clean("\x1b[2Jgone\x07\n") == "\\x1b[2Jgone\\x07\n"
     a_run(status="dead", last_error="[red]\x1b[2J[/red]")
