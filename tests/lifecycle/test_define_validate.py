@@ -146,3 +146,11 @@ def test_what_is_typed_as_arguments_must_be_json(text: str) -> None:
 
 def test_no_text_means_no_arguments() -> None:
     assert payload_from_text("  ") == {}
+
+
+def test_a_name_taken_between_check_and_save_is_refused_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_job()
+    monkeypatch.setattr("scheduler_app.lifecycle.validate._is_taken", lambda job: False)
+    with pytest.raises(InvalidJob, match="name: is taken by another job"):
+        a_job()
+    assert Job.objects.count() == 1
