@@ -130,6 +130,7 @@ def test_redis_stalled_killed_and_restarted_costs_no_slot_and_no_beat(server: Se
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(600)
 def test_five_minutes_without_redis_keep_every_slot_within_ten_seconds(server: Server, pair: list[BeatProcess]) -> None:
     first = second_ago()
     due_jobs(20, first, schedule="@every 1s", task="tasks.examples.ok")
