@@ -72,7 +72,7 @@ class Loop:
             self._thread.join(JOIN)
 
     def _run(self) -> None:
-        ear = Ear(self.alarm, [self._channel] if conf().session_locks else [])
+        ear = Ear(self.alarm, [self._channel] if self._channel and conf().session_locks else [])
         failures = 0
         while not self._stopping.is_set():
             try:
@@ -111,8 +111,7 @@ class Duties:
         self._reaper = Reaper()
         self._newest_first = False
         self._broker_failures = 0
-        self._reap_due, self._lift_due = Every(conf().loop), Every(LIFT_EVERY)
-        self._orphans_due = Every(ORPHANS_EVERY)
+        self._lift_due, self._orphans_due = Every(LIFT_EVERY), Every(ORPHANS_EVERY)
         self._redispatch_due = Every(max(1.0, conf().dispatch_timeout / 12))
         self._contact = time.monotonic()
         self._record = Loop(
@@ -124,20 +123,21 @@ class Duties:
             lambda: self._leadership.resign("this beat stops"),
         )
         self._dispatch = Loop("dispatch", "everyslot_runs", self._stopping, self._dispatch_step)
+        self._care = Loop("care", "", self._stopping, self._care_step)
 
     @property
     def leading(self) -> bool:
         return self._leadership.fence is not None
 
     def start(self) -> None:
-        self._record.start()
-        self._dispatch.start()
+        for loop in (self._record, self._dispatch, self._care):
+            loop.start()
 
     def stop(self) -> None:
         """End the loops and give the term up; takes a few seconds at most."""
         self._stopping.set()
-        self._record.join()
-        self._dispatch.join()
+        for loop in (self._record, self._dispatch, self._care):
+            loop.join()
 
     def in_contact(self, within: float) -> bool:
         """Whether recording has had an answer from the database within so many seconds."""
@@ -150,6 +150,7 @@ class Duties:
     def _on_change(self) -> None:
         if self.leading:
             self._lift_due = Every(LIFT_EVERY)
+            self._care.alarm.ring()
         self._dispatch.alarm.ring()
         self._changed()
 
@@ -165,7 +166,6 @@ class Duties:
             if done.runs:
                 self._dispatch.alarm.ring()
             self._newest_first = done.more and not self._newest_first
-            self._housekeeping()
             if done.more:
                 pause = 0.0
             elif done.locked:
@@ -175,14 +175,15 @@ class Duties:
         self._contact = time.monotonic()
         return min(pause, conf().term / 3)
 
-    def _housekeeping(self) -> None:
-        """What follows recording, on a slower beat: the dead, the orphans, the quarantined."""
-        if self._reap_due():
+    def _care_step(self) -> float:
+        """The dead, the orphans, the quarantined. Apart from recording, since what is dead may hold locks."""
+        if self.leading:
             self._reaper.reap()
-        if self._orphans_due() and release_orphans():
-            self._dispatch.alarm.ring()
-        if self._lift_due() and lift_quarantine():
-            self._record.alarm.ring()
+            if self._orphans_due() and release_orphans():
+                self._dispatch.alarm.ring()
+            if self._lift_due() and lift_quarantine():
+                self._record.alarm.ring()
+        return conf().loop
 
     def _dispatch_step(self) -> float:
         if not self.leading:

@@ -14,6 +14,7 @@ from typing import Any
 
 from celery.beat import Scheduler
 from celery.signals import beat_init
+from django.db import close_old_connections
 from redbeat.schedulers import RedBeatScheduler, acquire_distributed_beat_lock
 
 from scheduler_app.beat.duties import Duties
@@ -117,6 +118,7 @@ class EveryslotScheduler(RedBeatScheduler):
 
     def _tick_static(self) -> float:
         """Fire due static entries; seconds until the next one."""
+        close_old_connections()  # an entry may be one of our tasks, whose run is inserted from this thread
         try:
             pause = self._tick_redbeat() if self._redis else self._in_memory().tick()
         except Exception as error:

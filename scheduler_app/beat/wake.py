@@ -80,5 +80,6 @@ class Ear:
 
     @staticmethod
     def _heard(session: Any) -> bool:
-        """Read what has come; raises if the session is dead."""
-        return bool(list(session.notifies(timeout=0)))
+        """Read what has come; raises Django's database errors if the session is dead."""
+        with connection.wrap_database_errors:
+            return bool(list(session.notifies(timeout=0)))

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from django.db import connection
+from django.db import OperationalError, connection
 
 from scheduler_app.clock import Clock, SystemClock
 from scheduler_app.conf import conf
+from scheduler_app.instrument import emit
+from scheduler_app.lifecycle.elect import LOCK
 from scheduler_app.lifecycle.lose import lose_worker
 from scheduler_app.store import reap as store
 from scheduler_app.store.reap import Sighting
@@ -53,12 +55,11 @@ class Reaper:
         passed = self._passed()
         seen = {sighting.id for sighting in sightings}
         self._watched = {key: kept for key, kept in self._watched.items() if key in seen}
-        dead = [(each, reason) for each in sightings if (reason := self._look(each, passed))]
-        ended = sum(lose_worker(each.id, reason) for each, reason in dead)
+        dead = [(each.id, reason) for each in sightings if (reason := self._look(each, passed))]
         if self._tidying_is_due():
-            ended += sum(lose_worker(each, "worker_stopped") for each in store.workers_with_leftovers(LIMIT))
+            dead += [(each, "worker_stopped") for each in store.workers_with_leftovers(LIMIT)]
             store.forget_workers(KEEP, LIMIT)
-        return ended
+        return sum(_lose(worker, reason) for worker, reason in dead)
 
     def _start_anew_if_broken(self, sightings: list[Sighting]) -> None:
         """Nothing that an earlier session saw counts: while it was broken, heartbeats could not be written either.
@@ -69,6 +70,8 @@ class Reaper:
         session = (connection.connection, *{sighting.server_started for sighting in sightings})
         if sightings and session != self._session:
             self._session, self._watched, self._looked = session, {}, None
+            if conf().session_locks:
+                store.bound_session(LOCK)
 
     def _passed(self) -> float:
         now, before = self._clock.monotonic(), self._looked
@@ -97,3 +100,14 @@ class Reaper:
         if due:
             self._tidied = now
         return due
+
+
+def _lose(worker: UUID, reason: str) -> int:
+    """End a worker's attempts; one whose rows are locked just now is left for the next look, and stops no other."""
+    try:
+        return lose_worker(worker, reason)
+    except OperationalError as error:
+        if not connection.is_usable():
+            raise
+        emit("worker.lose_postponed", worker=worker, error=str(error))
+        return 0

@@ -1,5 +1,6 @@
 -- name: due_jobs_oldest
--- Takes the jobs whose cursor has come, longest overdue first; those that another recorder has are left out.
+-- Takes the jobs whose cursor has come, longest overdue first; those that another recorder has are left out. The key
+-- is not locked, so that runs of the job which are being committed elsewhere do not hide it.
 SELECT id, name, task, schedule, timezone, (extract(epoch FROM anchor) * 1000000)::bigint, gap, fold,
     (extract(epoch FROM next_run_at) * 1000000)::bigint, misfire_grace, starting_deadline, catch_up,
     catch_up_limit, jitter, start_at, end_at, paused_until, max_runs, recorded_runs,
@@ -7,7 +8,7 @@ SELECT id, name, task, schedule, timezone, (extract(epoch FROM anchor) * 1000000
 FROM scheduler_app_job
 WHERE enabled AND deleted_at IS NULL AND quarantined_at IS NULL AND next_run_at <= %(now)s::timestamptz
 ORDER BY next_run_at, id LIMIT %(limit)s
-FOR UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: due_jobs_newest
 -- As due_jobs_oldest, but the jobs that came due last are first.
@@ -18,7 +19,7 @@ SELECT id, name, task, schedule, timezone, (extract(epoch FROM anchor) * 1000000
 FROM scheduler_app_job
 WHERE enabled AND deleted_at IS NULL AND quarantined_at IS NULL AND next_run_at <= %(now)s::timestamptz
 ORDER BY next_run_at DESC, id DESC LIMIT %(limit)s
-FOR UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: move_cursors
 -- Sets the cursors of locked jobs and counts what was recorded for them.

@@ -36,3 +36,8 @@ def workers_with_leftovers(limit: int) -> list[UUID]:
 def forget_workers(keep: float, limit: int) -> int:
     """Remove the rows of workers that stopped more than `keep` seconds ago; how many."""
     return len(rows(_SQL["forget_workers"], {"keep": keep, "limit": limit}))
+
+
+def bound_session(lock: float) -> None:
+    """Bound how long statements of this session wait for a lock, in seconds."""
+    rows(_SQL["bound_session"], {"lock": str(round(lock * 1000))})

@@ -26,3 +26,7 @@ SELECT w.id FROM scheduler_app_worker w
 WHERE w.stopped_at < clock_timestamp() - interval '5 seconds'
     AND w.id IN (SELECT DISTINCT locked_by FROM scheduler_app_jobrun WHERE status = 'running')
 ORDER BY w.id LIMIT %(limit)s;
+
+-- name: bound_session
+-- Lets no statement of this session wait long for a lock: a frozen worker may hold its runs' rows for a while.
+SELECT set_config('lock_timeout', %(lock)s, false);

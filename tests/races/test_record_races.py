@@ -56,7 +56,7 @@ def together(number: int, work: Callable[[], Any]) -> list[Any]:
 def without_row_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """All recorders read the same jobs: neither lock nor epoch nor row locks keep them apart."""
     statement = job_store._SQL["due_jobs_oldest"]
-    bare = replace(statement, sql=statement.sql.replace("FOR UPDATE SKIP LOCKED", ""))
+    bare = replace(statement, sql=statement.sql.replace("FOR NO KEY UPDATE SKIP LOCKED", ""))
     assert bare.sql != statement.sql
     monkeypatch.setattr(job_store, "_SQL", {**job_store._SQL, "due_jobs_oldest": bare})
 
