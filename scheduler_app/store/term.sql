@@ -1,16 +1,19 @@
 -- name: read_term
 -- Who leads, and whether that term may be taken: it is free, it has run out, or the holder's session may be gone.
 SELECT holder, epoch, holder = '' OR renewed_at IS NULL
-        OR renewed_at + duration * interval '1 second' < clock_timestamp(), session_locked
+        OR renewed_at + duration * interval '1 second' < clock_timestamp()
+        OR renewed_at - duration * interval '1 second' > clock_timestamp(), session_locked
 FROM scheduler_app_term WHERE shard = %(shard)s;
 
 -- name: take_term
--- Takes a term that is free, has run out, or whose holder's session is gone (this session has got its lock).
+-- Takes a term that is free, has run out, or whose holder's session is gone (this session has got its lock). A renewal
+-- that lies in the future tells of a clock set back since; a living leader would have written a new one.
 UPDATE scheduler_app_term SET holder = %(holder)s, epoch = epoch + 1, acquired_at = clock_timestamp(),
     renewed_at = clock_timestamp(), duration = %(duration)s, transitions = transitions + 1,
     session_locked = %(locked)s
 WHERE shard = %(shard)s AND (holder = '' OR renewed_at IS NULL
     OR renewed_at + duration * interval '1 second' < clock_timestamp()
+    OR renewed_at - duration * interval '1 second' > clock_timestamp()
     OR (session_locked AND %(locked)s))
 RETURNING epoch;
 

@@ -99,15 +99,15 @@ sys.path.insert(0, "")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 import django
 django.setup()
-from scheduler_app.lifecycle import record
-write = record._Pass.write
+from scheduler_app.lifecycle.batch import Batch
+write = Batch.write
 flag = pathlib.Path({flag!r})
-def freeze(this_pass, epoch):
-    if this_pass.slots and flag.exists():
+def freeze(batch, epoch):
+    if batch.slots and flag.exists():
         flag.unlink()
         os.kill(os.getpid(), signal.SIGSTOP)
-    return write(this_pass, epoch)
-record._Pass.write = freeze
+    return write(batch, epoch)
+Batch.write = freeze
 """
 
 

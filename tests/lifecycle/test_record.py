@@ -112,6 +112,18 @@ def test_a_job_that_cannot_be_planned_is_set_aside_and_the_batch_goes_on(columns
     assert not JobRun.objects.filter(job=bad).exists()
 
 
+def test_a_job_whose_runs_the_database_refuses_is_set_aside_too() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE scheduler_app_jobrun ADD CONSTRAINT refuse CHECK (queue <> 'cursed')")
+    due_jobs(1, second_ago(5), name="bad", queue="cursed")
+    due_jobs(3, name="good")
+    done = record(None)
+    assert done is not None
+    assert (done.runs, done.quarantined) == (3, 1)
+    assert "refuse" in Job.objects.get(name="bad-0").quarantine_reason
+    assert JobRun.objects.count() == 3
+
+
 def test_a_leader_that_knows_the_task_takes_the_job_back_and_its_slot_is_not_lost() -> None:
     (bad,) = due_jobs(1, task="tests.new")
     (broken,) = due_jobs(1, name="broken", timezone="Mars/Olympus")

@@ -13,6 +13,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 
 from scheduler_app.lifecycle import elect
 from scheduler_app.lifecycle import record as record_module
+from scheduler_app.lifecycle.batch import Batch
 from scheduler_app.lifecycle.record import Recorded, record, release_orphans
 from scheduler_app.models import Job, JobRun, Term
 from scheduler_app.store import jobs as job_store
@@ -127,16 +128,16 @@ def test_a_frozen_leader_cannot_commit_and_does_not_block_its_successor(monkeypa
     due_jobs(2)
     old = lead("frozen")
     inside, thaw = threading.Event(), threading.Event()
-    write = record_module._Pass.write
+    write = Batch.write
 
-    def freeze(this_pass: record_module._Pass, epoch: int | None) -> int:
+    def freeze(batch: Batch, epoch: int | None) -> Batch:
         if epoch == old.epoch:
             inside.set()
             thaw.wait(20)
-        return write(this_pass, epoch)
+        return write(batch, epoch)
 
     monkeypatch.setattr(record_module, "IDLE", 0.3)
-    monkeypatch.setattr(record_module._Pass, "write", freeze)
+    monkeypatch.setattr(Batch, "write", freeze)
     outcome: list[Any] = []
     thread = threading.Thread(target=lambda: outcome.extend(together(1, lambda: record(old))))
     thread.start()
