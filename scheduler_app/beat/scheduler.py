@@ -32,10 +32,22 @@ REDBEAT_SETTINGS = ("redbeat_redis_url", "redbeat_redis_options")
 beat_init.disconnect(acquire_distributed_beat_lock)
 
 
+def _connect_once(scheduler: Scheduler) -> Any:
+    """One try: Celery's own patience (100 tries) would keep the main thread from seeing a signal for minutes."""
+    return scheduler.connection.ensure_connection(max_retries=0)
+
+
+class MemoryScheduler(Scheduler):
+    """Celery's entries without Redis."""
+
+    _ensure_connected = _connect_once
+
+
 class EveryslotScheduler(RedBeatScheduler):
     """Without `REDIS_URL` nothing here touches Redis, and static entries are kept in memory."""
 
     lock_key: str | None
+    _ensure_connected = _connect_once
 
     def __init__(self, app: Any, **kwargs: Any) -> None:
         self._redis = bool(conf().redis_url)
@@ -142,7 +154,7 @@ class EveryslotScheduler(RedBeatScheduler):
 
     def _in_memory(self) -> Scheduler:
         if self._memory is None:
-            self._memory = Scheduler(self.app, max_interval=self.max_interval)
+            self._memory = MemoryScheduler(self.app, max_interval=self.max_interval)
         return self._memory
 
     def _forget_static(self) -> None:

@@ -156,6 +156,7 @@ def test_beats_outlive_the_loss_of_all_their_sessions(start: Start) -> None:
         assert each.wait() == 0
     assert_every_slot_has_one_run(first)
     assert epochs_follow_each_other()
+    assert [line for each in made for line in each.lines_of_error] == []
 
 
 def test_a_changed_job_is_taken_up_at_once(start: Start) -> None:
@@ -164,6 +165,24 @@ def test_a_changed_job_is_taken_up_at_once(start: Start) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify('everyslot_jobs', '')")
     wait_until(lambda: JobRun.objects.filter(dispatched_at__isnull=False).exists(), 5, "the run, long before the loop")
+
+
+ENTRY = """
+from config.celery import app
+app.conf.beat_schedule = {"often": {"task": "tests.ping", "schedule": 0.2}}
+"""
+
+
+def test_without_a_broker_recording_goes_on_and_a_signal_is_heard(start: Start) -> None:
+    only = start("only", before=ENTRY, BROKER_URL="amqp://nobody@127.0.0.1:1//").leads()
+    every_second()
+    wait_until(lambda: JobRun.objects.count() >= 3 * JOBS, 20, "three slots")
+    assert not JobRun.objects.filter(dispatched_at__isnull=False).exists()
+    at = database_time()
+    only.kill(signal.SIGTERM)
+    assert only.wait() == 0
+    assert database_time() - at < timedelta(seconds=4)
+    assert Term.objects.get().holder == ""
 
 
 @pytest.mark.parametrize(
