@@ -44,7 +44,7 @@ def _ignore(_message: Any) -> None:
 class Channel(DeclaringChannel):
     """One channel of a connection; `connection` is the transport, as in all of Kombu's virtual transports."""
 
-    QoS = Unacked
+    QoS = Unacked  # type: ignore[assignment, unused-ignore]
     supports_fanout = True
     do_restore = False
     connection: Transport

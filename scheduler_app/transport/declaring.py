@@ -10,7 +10,7 @@ import psycopg
 from amqp.exceptions import NotFound, PreconditionFailed, RecoverableConnectionError
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments
+from kombu.transport.base import to_rabbitmq_queue_arguments  # type: ignore[attr-defined, unused-ignore]
 from kombu.utils.uuid import uuid
 
 from scheduler_app.transport import declarations
@@ -133,7 +133,8 @@ class DeclaringChannel(virtual.Channel):
     def _session(self) -> Session:
         if self.connection is None:
             raise RecoverableConnectionError("channel is closed")
-        return self.connection.session
+        transport: Any = self.connection
+        return transport.session
 
     def _rows(self, statement: Any, **parameters: object) -> list[Row]:
         return self._session.rows(statement, parameters)

@@ -48,7 +48,7 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(
         asynchronous=True, heartbeats=False, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
-    channels: list[PostgresChannel]
+    channels: list[PostgresChannel]  # type: ignore[assignment, unused-ignore]
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
@@ -251,7 +251,9 @@ class Transport(virtual.Transport):
             while channel.deliver_one():
                 pass
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(  # type: ignore[override, unused-ignore]
+        self, connection: Any, timeout: float | None = None
+    ) -> None:
         """Deliver one message. Raises `socket.timeout` if none comes within `timeout` seconds."""
         until = None if timeout is None else monotonic() + timeout
         while not any(channel.deliver_one() for channel in list(self.channels)):
