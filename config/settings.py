@@ -87,6 +87,17 @@ EMAIL_BACKEND = (
 )
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
 
+LOGIN_REDIRECT_URL = "/admin/"
+UNFOLD = {
+    "SITE_TITLE": "Everyslot",
+    "SITE_HEADER": "Everyslot",
+    "SITE_SUBHEADER": "Every slot gets its run",
+    "SITE_SYMBOL": "event_repeat",
+    "SHOW_VIEW_ON_SITE": False,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "scheduler_app.admin.look.favicon"}],
+    "SIDEBAR": {"show_search": True, "navigation": "scheduler_app.admin.look.navigation"},
+}
+
 SESSION_COOKIE_SECURE = not DEBUG
 CSRF_COOKIE_SECURE = not DEBUG
 SECURE_SSL_REDIRECT = not DEBUG
