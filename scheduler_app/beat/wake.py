@@ -54,11 +54,19 @@ class Ear:
         self._listening: Any = None
 
     def wait(self, seconds: float) -> None:
-        """Wait for a notification or the alarm, at most so many seconds; raises database errors."""
+        """Wait for a notification or the alarm, at most so many seconds; raises database errors.
+
+        A session that has only now begun to listen may have missed one: then there is no wait, and the caller looks
+        again.
+        """
         if not self._channels:
             self._alarm.wait(seconds)
             return
-        session = self._session()
+        connection.ensure_connection()
+        session = connection.connection
+        if session is not self._listening:
+            self._listen()
+            return
         if self._heard(session):
             self._alarm.clear()
             return
@@ -67,16 +75,11 @@ class Ear:
         if session.fileno() in ready:
             self._heard(session)
 
-    def _session(self) -> Any:
-        """The psycopg connection in use, which listens."""
-        connection.ensure_connection()
-        session = connection.connection
-        if session is not self._listening:
-            with connection.cursor() as cursor:
-                for channel in self._channels:
-                    cursor.execute(f'LISTEN "{channel}"')
-            self._listening = session
-        return session
+    def _listen(self) -> None:
+        with connection.cursor() as cursor:
+            for channel in self._channels:
+                cursor.execute(f'LISTEN "{channel}"')
+        self._listening = connection.connection
 
     @staticmethod
     def _heard(session: Any) -> bool:

@@ -67,9 +67,16 @@ class TestEar:
             cursor.execute("SELECT pg_sleep(0.05)")
         assert waited(ear.wait, LONG) < LONG / 2
 
+    def test_a_session_that_begins_to_listen_does_not_wait_since_it_may_have_missed_one(self) -> None:
+        ear = Ear(Alarm(), ["everyslot_jobs"])
+        assert waited(ear.wait, LONG) < LONG / 2
+        connection.close()
+        assert waited(ear.wait, LONG) < LONG / 2
+
     def test_the_alarm_ends_a_wait_too(self) -> None:
         alarm = Alarm()
         ear = Ear(alarm, ["everyslot_jobs"])
+        ear.wait(0)
         alarm.ring()
         assert waited(ear.wait, LONG) < LONG / 2
 
