@@ -23,7 +23,7 @@ class Conf:
     term: float = 5.0
     loop: float = 1.0
     dispatch_window: int = 10_000
-    dispatch_batch: int = 500
+    dispatch_batch: int = 2000
     dispatch_timeout: float = 60.0
     dispatch_timeout_max: float = 900.0
     record_batch: int = 500

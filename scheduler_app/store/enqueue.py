@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from scheduler_app.store.statements import load, rows
+from scheduler_app.store.statements import hot_rows, load, rows
 
 _SQL = load("enqueue.sql")
 
@@ -64,7 +64,7 @@ def insert_runs(runs: Sequence[NewRun]) -> set[UUID]:
         "queues": [r.queue for r in runs],
         "priorities": [r.priority for r in runs],
     }
-    return {row[0] for row in rows(_SQL["insert_runs"], params)}
+    return {row[0] for row in hot_rows(_SQL["insert_runs"], params)}
 
 
 def find_by_request_key(task: str, request_key: str) -> UUID | None:

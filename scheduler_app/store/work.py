@@ -10,7 +10,7 @@ from uuid import UUID
 from scheduler_app.core.outcome import Ending
 from scheduler_app.core.retry import RetryOverrides
 from scheduler_app.core.states import Status
-from scheduler_app.store.statements import load, rows
+from scheduler_app.store.statements import hot_rows, load, rows
 
 _SQL = load("work.sql")
 
@@ -88,7 +88,7 @@ def claim_runs(worker: UUID, lease: float, wanted: Sequence[Wanted]) -> Claims:
     }
     claimed: list[Claimed] = []
     skipped: list[UUID] = []
-    for row in rows(_SQL["claim_runs"], params):
+    for row in hot_rows(_SQL["claim_runs"], params):
         if row[1] == Status.SKIPPED:
             skipped.append(row[0])
             continue
@@ -120,7 +120,7 @@ def finish_attempts(finishes: Sequence[Finish]) -> list[Done]:
         "tracebacks": [e.traceback for e in endings],
         "results": [e.result for e in endings],
     }
-    return [Done(r[0], Status(r[1]), *r[2:]) for r in rows(_SQL["finish_attempts"], params)]
+    return [Done(r[0], Status(r[1]), *r[2:]) for r in hot_rows(_SQL["finish_attempts"], params)]
 
 
 def running_of_worker(worker: UUID, limit: int = 1000) -> list[Running]:

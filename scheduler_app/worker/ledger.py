@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from scheduler_app.worker.request import DurableRequest
 
 logger = get_logger(__name__)
-HORIZON = 0.008  # seconds of known-short work that may wait claimed, a pool process
+# Seconds of known-short work that may wait claimed, a pool process: what the pool does while one batch is written.
+HORIZON_LEAST, HORIZON_MOST = 0.008, 0.050
 LEARNING = 0.2  # weight of the newest run time in a task's average
 BATCH = 500
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between tries while the database is away
@@ -79,6 +80,7 @@ class Ledger:
         self._letters: deque[tuple[Letter, Callable[[], None]]] = deque()
         self._open = threading.Event()
         self._seconds: dict[str, float] = {}
+        self._horizon = HORIZON_LEAST
         self._wake = threading.Event()
         self._outbox: deque[Callable[[], None]] = deque()
         self._closed_to_claims = False
@@ -175,7 +177,10 @@ class Ledger:
         ended = [self._ended.popleft() for _ in range(min(len(self._ended), BATCH))]
         deliveries = self._choose()
         if ended or deliveries:
+            began = time.monotonic()
             worker, written = self._persist(ended, deliveries)
+            took = time.monotonic() - began + conf().gather
+            self._horizon += LEARNING * (min(HORIZON_MOST, max(HORIZON_LEAST, 2 * took)) - self._horizon)
             self._outbox.append(lambda: self._apply(worker, written, ended, deliveries))
             self._on_loop(self.drain)
         if self._letters:
@@ -201,7 +206,9 @@ class Ledger:
             return []
         slots = self._slots()
         busy = len(self._running) + self._claiming
-        spare = slots * HORIZON - sum(self._seconds.get(r._type, HORIZON) for r in list(self._running.values())[slots:])
+        spare = slots * self._horizon - sum(
+            self._seconds.get(request.task.name, self._horizon) for request in list(self._running.values())[slots:]
+        )
         chosen: list[Delivery] = []
         while self._inbox and len(chosen) < BATCH:
             if busy >= slots:

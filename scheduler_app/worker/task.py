@@ -220,7 +220,6 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         name=name,
         bind=bind,
         base=given.pop("base", DurableTask),
-        queue=known.queue,
         retried_for=retried_for,
         not_retried_for=not_retried_for,
         **given,
