@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from scheduler_app.local.leftovers import end_descendants
 from scheduler_app.local.processes import adopt_orphans, dies_with_parent
@@ -35,7 +34,10 @@ class Interrupted(BaseException):
 
 
 def supervise(work: Callable[[Path], int]) -> int:
-    """Run `work(folder)` in a child with a private folder that is removed afterwards; returns its exit code."""
+    """Run `work(folder)` in a child with a private folder that is removed afterwards; returns its exit code.
+
+    The last thing that a program does: requests to stop are ignored from the end of the work on.
+    """
     folder = Path(tempfile.mkdtemp(prefix="everyslot-"))
     folder.chmod(0o711)  # a service may run as another user: it passes through, it cannot list
     adopt_orphans()
@@ -47,16 +49,14 @@ def supervise(work: Callable[[Path], int]) -> int:
     child = os.fork()
     if child == 0:
         _inner(work, folder, bind)
-    before = _forward_to(child)
+    _forward_to(child)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    try:
-        code = _await(child)
-        if leftovers := end_descendants():
-            print(f"ended {len(leftovers)} processes that were left: {', '.join(leftovers)}", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    code = _await(child)
+    for each in ENDING:  # our last steps, and Python's own, are not to be broken off
+        signal.signal(each, signal.SIG_IGN)
+    if leftovers := end_descendants():
+        print(f"ended {len(leftovers)} processes that were left: {', '.join(leftovers)}", file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
@@ -93,14 +93,15 @@ def _raise_once() -> None:
         signal.signal(each, first)
 
 
-def _forward_to(child: int) -> dict[signal.Signals, Any]:
-    """Pass a request to stop on to the child (the terminal may have told it too); returns the handlers before."""
+def _forward_to(child: int) -> None:
+    """Pass a request to stop on to the child (the terminal may have told it too)."""
 
     def handle(number: int, _: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
-    return {each: signal.signal(each, handle) for each in ENDING}
+    for each in ENDING:
+        signal.signal(each, handle)
 
 
 def _await(child: int) -> int:

@@ -203,7 +203,7 @@ def test_packages_are_installed_in_one_go_and_only_where_that_is_allowed(
 ):
     asked: list[list[str]] = []
     monkeypatch.setattr(debian, "may_install", lambda: True)
-    monkeypatch.setattr(debian, "install", lambda packages: asked.append(packages))
+    monkeypatch.setattr(debian, "install", asked.append)
     with Services(environ={}, apt=allowed) as running, pytest.raises(CannotHave):
         running.start(["postgres", "rabbitmq"])
     assert asked == ([["postgresql", "rabbitmq-server"]] if allowed else [])
