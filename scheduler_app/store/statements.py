@@ -61,7 +61,7 @@ def hot_rows(statement: Statement, params: Mapping[str, Any]) -> list[tuple[Any,
     """
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(statement.sql, params, prepare=_prepares())  # type: ignore[arg-type]
+        cursor.execute(statement.sql, params, prepare=_prepares())
         return cursor.fetchall() if cursor.description else []
 
 
