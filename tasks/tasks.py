@@ -1,5 +1,5 @@
 """Where Celery's autodiscovery finds our tasks: each room of this package is imported once."""
 
-from tasks import examples
+from tasks import examples, reports
 
-__all__ = ["examples"]
+__all__ = ["examples", "reports"]

@@ -6,7 +6,7 @@ Reading it costs nothing; `progress` and `cancelled` ask the database, at most t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from django.db import DatabaseError
 from scheduler_app.core.errors import Cancelled, LostGround
 from scheduler_app.core.text import storable
 from scheduler_app.lifecycle.progress import report
+from scheduler_app.lifecycle.step import recall, run_step
 
 ASK_EVERY = 0.5  # seconds between two questions to the database
 _given: ContextVar[CurrentRun | None] = ContextVar("everyslot_run", default=None)
@@ -69,6 +70,19 @@ class CurrentRun:
         if self.cancelled:
             raise Cancelled(f"run {self.id} was asked to stop")
 
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`function(*args, **kwargs)`, done once a run: later calls with this name return the remembered result.
+
+        The function's database work commits together with the note that it is done. What it does elsewhere is done
+        again only if the process dies before that commit. It runs inside a transaction: keep it short. The result must
+        be JSON of at most 256 KB and comes back as such. Raises RetryLater while another attempt is in the block.
+        """
+        return run_step(self.id, name, lambda: function(*args, **kwargs))
+
+    def remembered(self, name: str, default: Any = None) -> Any:
+        """The result of a step of this run that is done, else `default`."""
+        return recall(self.id, name, default)
+
     def _ask(self, percent: float | None, message: str) -> None:
         self._asked_at = time.monotonic()
         if self.worker is None:
@@ -105,7 +119,7 @@ def from_facts(facts: dict[str, Any]) -> CurrentRun:
         started_at=datetime.fromisoformat(facts["started_at"]),
         time_limit=facts["time_limit"],
         job=facts["job"],
-        worker=UUID(facts["worker"]),
+        worker=UUID(facts["worker"]) if facts["worker"] else None,
     )
 
 

@@ -1,0 +1,17 @@
+"""A storage folder of its own for every test of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+
+@pytest.fixture(autouse=True)
+def media(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "media"
+    folder.mkdir()
+    with override_settings(MEDIA_ROOT=folder):
+        yield folder
