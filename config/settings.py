@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
 
 from config.env import read_env
 from scheduler_app.broker.topology import celery_queues
@@ -25,6 +28,27 @@ def _database(url: str) -> dict[str, object]:
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
         "DISABLE_SERVER_SIDE_CURSORS": not ENV.EVERYSLOT_SESSION_LOCKS,
+    }
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _mail(url: str) -> dict[str, Any]:
+    """`smtp://user:password@host:587`, STARTTLS where a user is given; `smtps://` for TLS at once; `?from=address`."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "smtps"
+    if parts.scheme not in ("", "smtp", "smtps"):
+        raise ImproperlyConfigured("EVERYSLOT_EMAIL_URL must start with smtp:// or smtps://")
+    return {
+        "host": parts.hostname or "localhost",
+        "port": parts.port or (465 if secure else 587 if parts.username else 25),
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "ssl": secure,
+        "tls": not secure and bool(parts.username),
+        "from": dict(parse_qsl(parts.query)).get("from", "everyslot@localhost"),
     }
 
 
@@ -82,9 +106,17 @@ STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "static-collected"
 MEDIA_ROOT = Path(ENV.EVERYSLOT_MEDIA_ROOT) if ENV.EVERYSLOT_MEDIA_ROOT else BASE_DIR / "media"
 MEDIA_URL = "media/"
+MAIL = _mail(ENV.EVERYSLOT_EMAIL_URL)
 EMAIL_BACKEND = (
-    "django.core.mail.backends.locmem.EmailBackend" if DEBUG else "django.core.mail.backends.smtp.EmailBackend"
+    "django.core.mail.backends.smtp.EmailBackend"
+    if ENV.EVERYSLOT_EMAIL_URL or not DEBUG
+    else "django.core.mail.backends.console.EmailBackend"
 )
+EMAIL_HOST, EMAIL_PORT = MAIL["host"], MAIL["port"]
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL["user"], MAIL["password"]
+EMAIL_USE_SSL, EMAIL_USE_TLS = MAIL["ssl"], MAIL["tls"]
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = MAIL["from"]
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
 
 LOGIN_REDIRECT_URL = "/admin/"
@@ -120,6 +152,9 @@ EVERYSLOT = {
     "session_locks": ENV.EVERYSLOT_SESSION_LOCKS,
     "redis_url": ENV.REDIS_URL,
 }
+
+EVERYSLOT_COMMANDS = _listed(ENV.EVERYSLOT_COMMANDS)
+EVERYSLOT_HTTP_ALLOW = _listed(ENV.EVERYSLOT_HTTP_ALLOW.lower())
 
 CELERY_BROKER_URL = ENV.BROKER_URL or f"pgq+{ENV.DATABASE_URL}"
 CELERY_RESULT_BACKEND = "scheduler_app.worker.results:RunBackend"

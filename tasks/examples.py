@@ -1,6 +1,6 @@
 """Small tasks for the demo and the tests: ok, slow, flaky, poison, cancellable.
 
-Each leaves its effect as a file named by the run in a folder, so that a second execution finds it done.
+They touch nothing but their own run, so a second execution does no harm.
 """
 
 from __future__ import annotations

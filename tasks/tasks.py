@@ -1,5 +1,5 @@
 """Where Celery's autodiscovery finds our tasks: each room of this package is imported once."""
 
-from tasks import examples, reports
+from tasks import examples, http, mail, management, media, reports
 
-__all__ = ["examples", "reports"]
+__all__ = ["examples", "http", "mail", "management", "media", "reports"]
