@@ -159,6 +159,7 @@ EVERYSLOT_HTTP_ALLOW = _listed(ENV.EVERYSLOT_HTTP_ALLOW.lower())
 CELERY_BROKER_URL = ENV.BROKER_URL or f"pgq+{ENV.DATABASE_URL}"
 CELERY_RESULT_BACKEND = "scheduler_app.worker.results:RunBackend"
 CELERY_RESULT_EXTENDED = True
+CELERY_IMPORTS = _listed(ENV.EVERYSLOT_TASK_MODULES)  # besides `tasks` of every installed app
 CELERY_TASK_CLS = "celery.contrib.django.task:DjangoTask"
 CELERY_TASK_QUEUES = celery_queues(ENV.queues)
 CELERY_TASK_DEFAULT_QUEUE = "default"
