@@ -1,6 +1,6 @@
 """What a task may know of its own run: `current_run()`.
 
-Reading it costs nothing; `progress` and `cancelled` ask the database, at most twice a second an attempt.
+Reading it costs nothing; `progress` and `cancelled` ask the database, each at most twice a second an attempt.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class CurrentRun:
     job: str = ""
     worker: UUID | None = None
     _asked_at: float = field(default=float("-inf"), repr=False)
+    _wrote_at: float = field(default=float("-inf"), repr=False)
     _cancelled: bool = field(default=False, repr=False)
 
     @property
@@ -55,7 +56,9 @@ class CurrentRun:
     def progress(self, percent: float, message: str = "") -> None:
         """Show how far the work is: `percent` from 0 to 100. Writes at most twice a second; 100 is always written."""
         percent = min(100.0, max(0.0, float(percent)))
-        if percent >= 100 or time.monotonic() - self._asked_at >= ASK_EVERY:
+        # A time of its own: a `check()` just before must not take the place of the progress.
+        if percent >= 100 or time.monotonic() - self._wrote_at >= ASK_EVERY:
+            self._wrote_at = time.monotonic()
             self._ask(percent, storable(message, 500))
 
     @property
