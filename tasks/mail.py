@@ -1,4 +1,8 @@
-"""Sending a mail, once a run."""
+"""Sending a mail, once a run.
+
+The mail server is spoken to inside the step's transaction, which no other task does: only so can two attempts of a run
+never send at the same time. EMAIL_TIMEOUT (20 s) bounds it, and no row but the step's own is locked meanwhile.
+"""
 
 from __future__ import annotations
 
