@@ -60,7 +60,8 @@ class EveryslotScheduler(RedBeatScheduler):
         self._alarm = Alarm()
         self._asked_to_stop = False
         for name in REDBEAT_SETTINGS:
-            app.conf[name] = app.conf.get(name)
+            if (value := app.conf.get(name)) is not None:
+                app.conf[name] = value
         super().__init__(app, **kwargs)
 
     # -- the main thread's loop

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scheduler_app.local.checking import run_checks
+from scheduler_app.local.demo.play import run_demo
 from scheduler_app.local.service import CannotHave, StartFailed
 from scheduler_app.local.supervise import supervise
 from scheduler_app.local.testing import run_command, run_tests
 
 COMMANDS: Mapping[str, Callable[[Path, Sequence[str]], int]] = {
+    "demo": run_demo,  # --stack local|full, --seconds N
     "test": run_tests,  # arguments of pytest
     "check": run_checks,  # names of checks
     "run": run_command,  # a command and its arguments

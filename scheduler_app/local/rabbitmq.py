@@ -6,6 +6,9 @@ and so that no node of anybody else is seen or told of ours.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -23,6 +26,8 @@ MEND = "apt-get install rabbitmq-server (macOS: brew install rabbitmq), or set B
 CONSUMER_TIMEOUT = 7200
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME = 1  # the first byte of Connection.Start, AMQP 0-9-1 section 4.2.3
+
+VHOSTS = ("/", "gw0", "gw1")
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,14 @@ def on_machine() -> Binaries | None:
 
 
 def prepare(binaries: Binaries, folder: Path) -> NativeService:
-    """A node with one user, the virtual host `/`, and no plugins."""
+    """A node with one user, no plugins, the virtual host `/`, and one for each of the test processes side by side."""
     home = folder / "rabbitmq"
     home.mkdir(mode=0o700)
     secret = password()
     port, distribution, names = free_ports(3)
     env = _env(home, port, distribution, names)
-    private_file(home / "rabbitmq.conf", _config(secret))
+    private_file(home / "rabbitmq.conf", _config(home))
+    private_file(home / "definitions.json", _definitions(secret))
     private_file(home / "enabled_plugins", "[].\n")
     private_file(home / "rabbitmq-env.conf", "")
     epmd = Launch(
@@ -81,10 +87,30 @@ def answers(port: int) -> bool:
         return False
 
 
-def _config(secret: str) -> str:
-    settings = {
-        "default_user": "everyslot",
-        "default_pass": secret,
+def _definitions(secret: str) -> str:
+    """The user and the virtual hosts (RabbitMQ manual, "Definitions"; the hash as in "Passwords")."""
+    salt = secrets.token_bytes(4)
+    hashed = base64.b64encode(salt + hashlib.sha256(salt + secret.encode()).digest()).decode()
+    rights = {"user": "everyslot", "configure": ".*", "write": ".*", "read": ".*"}
+    return json.dumps(
+        {
+            "users": [
+                {
+                    "name": "everyslot",
+                    "password_hash": hashed,
+                    "hashing_algorithm": "rabbit_password_hashing_sha256",
+                    "tags": "administrator",
+                }
+            ],
+            "vhosts": [{"name": name} for name in VHOSTS],
+            "permissions": [{"vhost": name, **rights} for name in VHOSTS],
+        }
+    )
+
+
+def _config(home: Path) -> str:
+    settings: dict[str, object] = {
+        "load_definitions": home / "definitions.json",
         "consumer_timeout": CONSUMER_TIMEOUT * 1000,
         "disk_free_limit.absolute": "50MB",
         "log.file.level": "warning",

@@ -28,7 +28,14 @@ def run_tests(folder: Path, arguments: Sequence[str]) -> int:
         services.start(KINDS, durable=False, optional=() if strict else ("rabbitmq", "redis"))
         for fault in services.missing:
             print(f"skipping the tests that need it: {fault}", file=sys.stderr, flush=True)
-        return foreground([sys.executable, "-m", "pytest", *arguments], environment(services))
+        return foreground([sys.executable, "-m", "pytest", *_side_by_side(services), *arguments], environment(services))
+
+
+def _side_by_side(services: Services) -> list[str]:
+    """Two test processes, each with its own database, virtual host and Redis database; one where a URL was given."""
+    if any(os.environ.get(kind.variable) for kind in KINDS.values()) or "rabbitmq" not in services.running:
+        return []
+    return ["-p", "tests.support.side_by_side", "-n", "2", "--dist", "loadfile", "--durations", "15"]
 
 
 def run_command(folder: Path, argv: Sequence[str]) -> int:

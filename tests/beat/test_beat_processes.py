@@ -15,8 +15,8 @@ from django.db.models import Max, Min
 
 from scheduler_app.models import JobRun, SkippedRange, Term
 from scheduler_app.store.term import database_time
-from tests.support.beat_processes import BeatProcess, beats, wait_until
 from tests.support.beats import due_jobs, second_ago
+from tests.support.programs import BeatProcess, programs, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
@@ -28,8 +28,8 @@ JOBS = 20
 @pytest.fixture
 def start() -> Iterator[Start]:
     Term.objects.all().delete()
-    with beats() as starter:
-        yield starter
+    with programs() as started:
+        yield started.beat
     Term.objects.all().delete()
 
 

@@ -18,8 +18,8 @@ from redis.exceptions import RedisError
 
 from scheduler_app.models import JobRun, Term
 from scheduler_app.store.term import database_time
-from tests.support.beat_processes import BeatProcess, beats, wait_until
 from tests.support.beats import due_jobs, second_ago
+from tests.support.programs import BeatProcess, programs, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
@@ -73,9 +73,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def pair(server: Server) -> Iterator[list[BeatProcess]]:
     """Two beats, the first of which leads."""
     Term.objects.all().delete()
-    with beats() as start:
-        first = start("first", REDIS_URL=server.url).leads()
-        yield [first, start("second", REDIS_URL=server.url).ready()]
+    with programs() as started:
+        first = started.beat("first", REDIS_URL=server.url).leads()
+        yield [first, started.beat("second", REDIS_URL=server.url).ready()]
     Term.objects.all().delete()
 
 

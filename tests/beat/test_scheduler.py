@@ -15,7 +15,7 @@ from redbeat.schedulers import acquire_distributed_beat_lock
 
 from scheduler_app.beat import scheduler as module
 from scheduler_app.beat.scheduler import EveryslotScheduler
-from tests.support.beat_processes import wait_until
+from tests.support.programs import wait_until
 
 ENTRIES = {"often": {"task": "tests.ping", "schedule": timedelta(seconds=0.01)}}
 
@@ -48,8 +48,9 @@ def app() -> Iterator[Celery]:
 
 
 @pytest.fixture
-def scheduler(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Iterator[EveryslotScheduler]:
+def scheduler(app: Celery, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[EveryslotScheduler]:
     monkeypatch.setattr(module, "Duties", Duties)
+    settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": ""}  # the gate has tests of its own
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     found = EveryslotScheduler(app)
     yield found
@@ -134,7 +135,7 @@ def test_redbeat_does_not_acquire_its_lock_by_itself() -> None:
 
 
 def test_the_options_for_redis_reach_redbeat_by_their_plain_names(app: Celery) -> None:
-    app.conf.redbeat_redis_options = {"socket_timeout": 1.0}
+    app.conf.update(redbeat_redis_url="redis://127.0.0.1/0", redbeat_redis_options={"socket_timeout": 1.0})
     EveryslotScheduler(app)
     assert app.redbeat_conf.is_key_in_conf("redbeat_redis_options")
     assert app.redbeat_conf.is_key_in_conf("redbeat_redis_url")

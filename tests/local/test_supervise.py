@@ -98,6 +98,8 @@ def test_nothing_is_left_when_the_inner_process_is_killed(begin: Begin):
 def test_services_end_when_the_outer_process_is_killed(begin: Begin):
     process, facts = begin("wait")
     process.kill()
-    process.communicate(timeout=DEADLINE)
-    assert wait_for(lambda: not alive(facts["inner"]) and not alive(facts["service"]), DEADLINE)
-    os.kill(facts["daemon"], signal.SIGKILL)
+    process.wait(DEADLINE)
+    try:
+        assert wait_for(lambda: not alive(facts["inner"]) and not alive(facts["service"]), DEADLINE)
+    finally:
+        os.kill(facts["daemon"], signal.SIGKILL)  # it has our pipe, and nobody is left to end it

@@ -47,7 +47,9 @@ class Workers:
 
     def launch(self, name: str, *arguments: str, lease: float = 60) -> subprocess.Popen[bytes]:
         """A worker that has been started, no more."""
-        environment = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
+        # Celery's command line takes BROKER_URL for its option --broker, above what the application says.
+        others = ("DJANGO_SETTINGS_MODULE", "BROKER_URL")
+        environment = {key: value for key, value in os.environ.items() if key not in others}
         environment |= {
             "TRANSPORT_BROKER": self._url,
             "TRANSPORT_NOTES": str(self.notes),

@@ -1,0 +1,71 @@
+"""Tasks that tests work on with real workers. Each writes what it did as lines of a file, which the test reads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from celery import shared_task
+
+from scheduler_app import current_run, durable_task
+
+
+def note(path: str, text: str) -> None:
+    """Append one line, whole even beside other processes (O_APPEND, write(2))."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, f"{text}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def lines(path: Path) -> list[str]:
+    """What was noted."""
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+@durable_task(time_limit=60)
+def noted(path: str, text: str = "done") -> str:
+    """Note the text and the attempt."""
+    note(path, f"{text} {current_run().attempt}")
+    return text
+
+
+@durable_task(time_limit=60, retry_backoff=1, retry_backoff_max=1)
+def gated(path: str, gate: str) -> int:
+    """Note the start, work until the gate file is there, note the end."""
+    attempt = current_run().attempt
+    note(path, f"start {attempt} {os.getpid()}")
+    while not Path(gate).exists():
+        time.sleep(0.02)
+    note(path, f"end {attempt} {os.getpid()}")
+    return attempt
+
+
+@durable_task(time_limit=120)
+def holding_the_interpreter(seconds: float) -> int:
+    """Hold the interpreter's lock for so long: `sleep` of the C library, called without letting go of it."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return current_run().attempt
+
+
+@durable_task(time_limit=60, max_retries=2, retry_backoff=1, retry_backoff_max=1)
+def exiting(code: int = 1) -> None:
+    """End the pool child."""
+    os._exit(code)
+
+
+@shared_task
+def plain(path: str, text: str = "plain") -> str:
+    """An ordinary Celery task."""
+    note(path, text)
+    return text
+
+
+@durable_task(time_limit=60)
+def echo(value: Any = None) -> Any:
+    """Return what it is given."""
+    return value
