@@ -11,9 +11,11 @@ from scheduler_app.local.demo.play import run_demo
 from scheduler_app.local.service import CannotHave, StartFailed
 from scheduler_app.local.supervise import supervise
 from scheduler_app.local.testing import run_command, run_tests
+from scheduler_app.local.up import run_up
 
 COMMANDS: Mapping[str, Callable[[Path, Sequence[str]], int]] = {
     "demo": run_demo,  # --stack local|full, --seconds N
+    "up": run_up,  # --port N
     "test": run_tests,  # arguments of pytest
     "check": run_checks,  # names of checks
     "run": run_command,  # a command and its arguments

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from psycopg import sql
 
 from scheduler_app.local.ports import LOOPBACK
 from scheduler_app.local.processes import Launch, Process, signal_group
-from scheduler_app.local.service import CannotHave, StartFailed
+from scheduler_app.local.service import CannotHave
 
 ROOT = Path(__file__).resolve().parents[2]
 CELERY = [sys.executable, "-m", "celery", "-A", "config"]
@@ -28,9 +28,11 @@ class Stack:
     """Starts programs under an environment and stops them all at the end; a context manager."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
-        self._logs = folder / "logs"
-        self._logs.mkdir(exist_ok=True)
-        self.env = dict(env)
+        self.logs = folder / "logs"
+        self.logs.mkdir(exist_ok=True)
+        temporary = folder / "tmp"  # what a killed program leaves goes with our folder
+        temporary.mkdir(exist_ok=True)
+        self.env = {**env, "TMPDIR": str(temporary)}
         self.programs: dict[str, Process] = {}
 
     def __enter__(self) -> Stack:
@@ -51,14 +53,13 @@ class Stack:
     def web(self, port: int) -> Process:
         return self._start("web", [*MANAGE, "runserver", "--noreload", f"{LOOPBACK}:{port}"])
 
-    def manage(self, *arguments: str) -> str:
-        """Run a management command to its end; what it printed. Raises StartFailed with its words."""
-        result = subprocess.run(
-            [*MANAGE, *arguments], cwd=ROOT, env=self.env, capture_output=True, text=True, check=False
-        )
-        if result.returncode != 0:
-            raise StartFailed(f"manage.py {' '.join(arguments)} failed:\n{result.stdout}{result.stderr}")
-        return result.stdout
+    def enter(self) -> None:
+        """Let this process see what the programs see, and set Django up."""
+        os.environ.clear()
+        os.environ.update(self.env)
+        import django
+
+        django.setup()
 
     def kill(self, name: str) -> None:
         """SIGKILL, to the program and its children at once: what an out-of-memory kill or a lost node does."""
@@ -79,7 +80,7 @@ class Stack:
             program.stop()
 
     def _start(self, name: str, argv: list[str]) -> Process:
-        launch = Launch(name, argv, ROOT, self._logs / f"{name}.log", env=self.env, grace=15.0)
+        launch = Launch(name, argv, ROOT, self.logs / f"{name}.log", env=self.env, grace=15.0)
         self.programs[name] = Process(launch)
         self.programs[name].start()
         return self.programs[name]

@@ -74,11 +74,7 @@ def _environment(services: Services, url: str, folder: Path) -> dict[str, str]:
 
 
 def _play(stack: Stack, full: bool, seconds: float) -> int:
-    os.environ.clear()
-    os.environ.update(stack.env)
-    import django
-
-    django.setup()
+    stack.enter()
     from django.core.management import call_command
 
     from scheduler_app.lifecycle.loading import import_tasks

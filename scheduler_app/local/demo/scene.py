@@ -36,7 +36,7 @@ JOBS: Final[tuple[Mapping[str, Any], ...]] = (
 def define_jobs(until: datetime | None = None) -> None:
     """The jobs of the demo; their last slot is at or before `until`."""
     for fields in JOBS:
-        define.create({**fields, "end_at": until}, origin="code", by="demo")
+        define.create({**fields, "end_at": until}, origin="admin", by="demo")
 
 
 @dataclass

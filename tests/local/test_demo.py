@@ -1,0 +1,117 @@
+"""`make demo` and `make up` as their users see them: real processes, the exit code, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.programs import ROOT, wait_until
+
+pytestmark = pytest.mark.system
+
+URLS = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
+
+
+class Command:
+    """One command of scheduler_app.local on services of its own; `folder` is its place for temporary files."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._log = folder / "log"
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.temporary.chmod(0o711)
+        env = {name: value for name, value in os.environ.items() if name not in URLS} | {"TMPDIR": str(self.temporary)}
+        with self._log.open("wb") as log:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "scheduler_app.local", *arguments],
+                cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self._family: set[psutil.Process] = set()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def says(self, pattern: str, seconds: float = 90) -> re.Match[str]:
+        """Wait for a line; remembers which processes there were meanwhile."""
+
+        def found() -> bool:
+            if self.child.poll() is None:
+                self._family |= set(psutil.Process(self.child.pid).children(recursive=True))
+            return re.search(pattern, self.log) is not None or self.child.poll() is not None
+
+        wait_until(found, seconds, pattern)
+        match = re.search(pattern, self.log)
+        assert match, self.log
+        return match
+
+    def left(self) -> list[psutil.Process]:
+        """What it had started and still runs."""
+        return [each for each in self._family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    def end(self) -> None:
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+            self.child.wait(60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One that PostgreSQL's own user may pass through."""
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_uid == os.geteuid():
+            each.chmod(each.stat().st_mode | 0o011)
+    return tmp_path
+
+
+@pytest.fixture
+def demo(folder: Path) -> Iterator[Command]:
+    command = Command(folder, "demo", "--seconds", "15")
+    yield command
+    command.end()
+
+
+def test_the_demo_keeps_the_promise_and_leaves_nothing(demo: Command) -> None:
+    demo.says("SIGKILL to worker-")
+    demo.says("SIGKILL to beat-")
+    demo.says("The promise", 120)
+    assert demo.child.wait(60) == 0, demo.log
+    assert "The promise held" in demo.log
+    assert demo.left() == []
+    assert list(demo.temporary.iterdir()) == []
+
+
+def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing(demo: Command) -> None:
+    demo.says("succeeded")
+    os.killpg(demo.child.pid, signal.SIGINT)  # as a terminal does
+    assert demo.child.wait(60) == 128 + signal.SIGINT
+    assert "The promise" not in demo.log
+    assert demo.left() == []
+    assert list(demo.temporary.iterdir()) == []
+
+
+def test_up_serves_the_admin_until_ctrl_c(folder: Path) -> None:
+    up = Command(folder, "up", "--data", str(folder / "kept"))
+    try:
+        address = up.says(r"http://127\.0\.0\.1:(\d+)/admin/ +user admin, password \S+")
+        with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/admin/login/", timeout=20) as page:
+            text = page.read().decode()
+        sheet = re.search(r'href="(/static/[^"]+\.css)"', text)
+        assert sheet
+        with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}{sheet[1]}", timeout=20) as css:
+            assert css.status == 200
+        os.killpg(up.child.pid, signal.SIGINT)
+        assert up.child.wait(60) == 128 + signal.SIGINT
+    finally:
+        up.end()
+    assert up.left() == []
+    assert list(up.temporary.iterdir()) == []
