@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 ATTEMPT_HEADER: Final = "everyslot_attempt"
+ATTEMPT_MOST: Final = 2**31 - 2  # the attempt after it is the last number that its column holds
 BODY: Final = "[[], {}, {}]"
 
 
@@ -41,4 +42,4 @@ def headers(hint: Hint) -> dict[str, object]:
 
 def read_attempt(raw: object) -> int | None:
     """The attempt a message names, or None if it is not one of ours."""
-    return raw if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0 else None
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw <= ATTEMPT_MOST else None

@@ -21,7 +21,10 @@ def storable(text: str, limit: int = ERROR_BYTES) -> str:
     if len(clean) <= limit:
         return clean.decode("utf-8")
     mark = f"\n… cut: {len(clean)} bytes in all"
-    return clean[: max(0, limit - len(mark.encode()))].decode("utf-8", "ignore") + mark
+    room = limit - len(mark.encode())
+    if room < 0:  # too little even for the mark
+        return clean[:limit].decode("utf-8", "ignore")
+    return clean[:room].decode("utf-8", "ignore") + mark
 
 
 def unstorable_string(value: Any) -> str | None:
