@@ -129,6 +129,13 @@ class WorkerProcess(Program):
         """The processes of its pool."""
         return psutil.Process(self.pid).children()
 
+    def freeze(self) -> list[psutil.Process]:
+        """Stop it and its pool where they are; returns what was stopped, for `resume`."""
+        stopped = [psutil.Process(self.pid), *self.children]
+        for each in stopped:
+            each.suspend()
+        return stopped
+
     def end(self) -> None:
         children = self.children if self.alive else []
         super().end()
@@ -152,6 +159,11 @@ class Programs:
     def worker(self, name: str = "worker", **given: Any) -> WorkerProcess:
         """Start a worker with `concurrency` and `queues`; see also `beat`."""
         return self._keep(WorkerProcess(self._folder, name, **self._broker | given))
+
+    def worker_of(self, child: int | None) -> WorkerProcess:
+        """The worker to whose pool this process belongs."""
+        parent = psutil.Process(child).ppid()
+        return next(each for each in self.made if isinstance(each, WorkerProcess) and each.pid == parent)
 
     def _keep(self, program: Any) -> Any:
         self.made.append(program)

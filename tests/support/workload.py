@@ -27,6 +27,12 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
+def noted_pid(path: Path, event: str, attempt: int) -> int | None:
+    """The process that noted the start or end of this attempt of `gated`."""
+    words = (line.split() for line in lines(path))
+    return next((int(pid) for said, number, pid in words if (said, number) == (event, str(attempt))), None)
+
+
 @durable_task(time_limit=60)
 def noted(path: str, text: str = "done") -> str:
     """Note the text and the attempt."""
@@ -36,10 +42,10 @@ def noted(path: str, text: str = "done") -> str:
 
 @durable_task(time_limit=60, retry_backoff=1, retry_backoff_max=1)
 def gated(path: str, gate: str) -> int:
-    """Note the start, work until the gate file is there, note the end."""
+    """Note the start, work until the gate file is there, note the end; `{attempt}` in its name makes one for each."""
     attempt = current_run().attempt
     note(path, f"start {attempt} {os.getpid()}")
-    while not Path(gate).exists():
+    while not Path(gate.format(attempt=attempt)).exists():
         time.sleep(0.02)
     note(path, f"end {attempt} {os.getpid()}")
     return attempt
