@@ -131,7 +131,7 @@ def _login(secret: str) -> str:
     users = get_user_model()._default_manager
     user = users.filter(username=USER).first()
     if user is None:
-        user = users.create_superuser(USER, "", secret)  # type: ignore[attr-defined]
+        user = users.create_superuser(USER, "", secret)
     return f"user {USER}, password {secret if user.check_password(secret) else 'as you have set it'}"
 
 
