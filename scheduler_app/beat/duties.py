@@ -26,6 +26,7 @@ logger = logging.getLogger("everyslot.beat")
 LOCKED_WAIT: Final = 0.05  # seconds, when all that is due is locked by another recorder
 FULL_WAIT: Final = 0.2  # seconds, when a queue's window is used up: claims make room without telling
 BACKOFF_MOST: Final = 5.0  # seconds between tries of a broker or database that is away
+CARE_WAIT: Final = 0.5  # seconds between two looks at the workers: a death is known, and tried again, within 3 s
 LIFT_EVERY: Final = 60.0  # seconds
 ORPHANS_EVERY: Final = 5.0  # seconds
 JOIN: Final = 4.0  # seconds a thread gets to end; its statements are bounded to 2
@@ -178,12 +179,13 @@ class Duties:
     def _care_step(self) -> float:
         """The dead, the orphans, the quarantined. Apart from recording, since what is dead may hold locks."""
         if self.leading:
-            self._reaper.reap()
+            if self._reaper.reap():
+                self._dispatch.alarm.ring()
             if self._orphans_due() and release_orphans():
                 self._dispatch.alarm.ring()
             if self._lift_due() and lift_quarantine():
                 self._record.alarm.ring()
-        return conf().loop
+        return min(conf().loop, CARE_WAIT)
 
     def _dispatch_step(self) -> float:
         if not self.leading:

@@ -30,6 +30,7 @@ from scheduler_app.worker.sockets import forget_inherited_sockets
 logger = get_logger(__name__)
 LAST_WRITES = 15.0  # seconds that the ledger has at the end for what is not written yet
 DEAD_PREFETCH = 50
+POOL_CHECK = 0.5  # seconds
 _LISTED = (list, tuple)
 
 
@@ -90,6 +91,12 @@ class DurableConsumer(Consumer):
             self.ledger.start()
             self.keeper.start()
         super().start()
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        """Look for dead pool children often: their pipe may close before they can be waited for, which Celery then
+        only sees when it looks again, every 5 s."""
+        super().register_with_event_loop(hub)
+        hub.call_repeatedly(POOL_CHECK, self.pool.maintain_pool)
 
     def on_close(self) -> None:
         self.ledger.drop_deliveries()

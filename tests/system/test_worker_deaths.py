@@ -127,6 +127,8 @@ def test_a_task_that_ends_its_process_dies_as_lost_and_its_neighbours_end_well(r
     wait_until(lambda: JobRun.objects.get(pk=bad.id).status == "dead", what="the last attempt")
     assert JobRun.objects.get(pk=bad.id).reason == "lost"
     assert outcomes(bad.id) == [(1, "lost"), (2, "lost"), (3, "lost")]
+    attempts = Attempt.objects.filter(run_id=bad.id)
+    assert max(each.finished_at - each.started_at for each in attempts) < timedelta(seconds=2)
     assert DeadLetter.objects.get(run_id=bad.id).reason == "lost"
     assert lines(notes) == ["one 1", "two 1", "three 1"]
     assert worker.alive
