@@ -12,6 +12,7 @@ from uuid import UUID
 from weakref import ref
 
 from billiard.einfo import ExceptionWithTraceback
+from billiard.exceptions import Terminated
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from celery.utils.log import get_logger
 from celery.worker.request import Request, task_ready
@@ -139,6 +140,8 @@ def way_out(error: BaseException) -> tuple[Way, float | None, bool, int]:
         return Way.RETRY, getattr(error, "delay", None), False, getattr(error, "extra_attempts", 0)
     if isinstance(error, RetryLater):
         return Way.RETRY, error.after, True, 0
+    if isinstance(error, Terminated):  # by its own worker, which is being stopped: at once elsewhere, at no cost
+        return Way.LOST, 0.0, True, 0
     if isinstance(error, TimeLimitExceeded):
         return Way.TIMED_OUT, None, False, 0
     if isinstance(error, SoftTimeLimitExceeded):
