@@ -121,7 +121,7 @@ class Ledger:
 
     def give_back_unstarted(self) -> None:
         for request in list(self._running.values()):
-            if request.time_start is None:
+            if not request.stays_in_pool():
                 request.end(Way.GIVEN_BACK)
 
     def close_to_claims(self) -> None:

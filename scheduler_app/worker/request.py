@@ -56,6 +56,18 @@ class DurableRequest(Request):
         self._apply_result = ref(result) if result is not None else None
         return result
 
+    def stays_in_pool(self) -> bool:
+        """Whether a child has it or is being written it: then it is worked on, and must not be given back.
+
+        Before it closes, the pool discards what no child has accepted yet. A child that got the message all the same
+        would work for nobody, and then wait 30 s for its result to be read (billiard, `_ensure_messages_consumed`).
+        """
+        job: Any = self._apply_result() if self._apply_result is not None else None
+        if job is None or job._write_to is None:
+            return self.time_start is not None
+        job._accepted = True
+        return True
+
     def revoked(self) -> bool:
         """Cancelling is a column of the run; Celery's revoke blacklist plays no part."""
         return False

@@ -9,9 +9,11 @@ from django.db import connection, transaction
 
 from scheduler_app.lifecycle import dispatch as module
 from scheduler_app.lifecycle.dispatch import dispatch, redispatch
+from scheduler_app.lifecycle.overview import runs_of
 from scheduler_app.models import JobRun
 from scheduler_app.store import dispatch as store
 from scheduler_app.store.statements import Statement
+from tests.support.beats import due_jobs
 from tests.support.brokers import FakeBroker
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +28,15 @@ SELECT gen_random_uuid(), 'tests.report', '[]', '{}', now(), %(status)s, '', %(a
 FROM generate_series(1, %(number)s) n
 """
 
+HISTORY = """
+INSERT INTO scheduler_app_jobrun (id, job_id, task, args, payload, scheduled_for, status, reason, attempts,
+    max_attempts, run_after, dispatches, last_error, progress_message, trigger, triggered_by, request_key,
+    concurrency_key, ordering_key, time_limit, queue, priority, finished_at)
+SELECT gen_random_uuid(), %(first)s + n %% %(jobs)s, 'tests.report', '[]', '{}', now() - n * interval '1 second',
+    'succeeded', '', 1, 5, now(), 1, '', '', 'schedule', '', '', '', '', 900, 'default', 4, now()
+FROM generate_series(1, %(number)s) n
+"""
+
 
 def fill(number: int, *, status: str = "queued", delay: float = -1) -> None:
     with connection.cursor() as cursor:
@@ -36,8 +47,12 @@ def fill(number: int, *, status: str = "queued", delay: float = -1) -> None:
 
 def explain(statement: Statement, **params: Any) -> list[dict[str, Any]]:
     """The scans of runs in the executed plan."""
+    return explained(statement.sql, params)
+
+
+def explained(statement: str, params: Any) -> list[dict[str, Any]]:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", params)
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
         found = cursor.fetchone()
         transaction.set_rollback(True)
     assert found is not None
@@ -58,6 +73,33 @@ def test_marking_reads_ready_rows_through_their_partial_index_and_nothing_else()
     assert ready.get("Rows Removed by Filter", 0) == 0
     assert ready["Actual Rows"] * ready["Actual Loops"] <= 230
     assert not [scan for scan in scans if scan["Node Type"] == "Seq Scan" and scan.get("Actual Rows")]
+
+
+@pytest.mark.parametrize(
+    "number", [20_000, pytest.param(1_000_000, marks=[pytest.mark.proof, pytest.mark.timeout(900)])]
+)
+def test_what_is_ready_and_a_jobs_newest_runs_are_one_index_range_each(number: int) -> None:
+    jobs = due_jobs(50)
+    history(number, jobs[0].pk, len(jobs))
+    fill(300)
+    scans = explain(store._SQL["mark_ready"], queues=["default"], rooms=[200])
+    (ready,) = [scan for scan in scans if scan.get("Index Name") == "run_ready"]
+    assert ready["Actual Rows"] * ready["Actual Loops"] <= 230
+    assert not [scan for scan in scans if scan["Node Type"] == "Seq Scan" and scan.get("Actual Rows")]
+
+    statement, params = runs_of(jobs[7].pk)[:50].query.sql_with_params()
+    (newest,) = explained(statement, params)
+    assert (newest["Node Type"], newest["Index Name"]) == ("Index Scan", "run_history")
+    assert newest["Actual Rows"] == 50
+    assert newest.get("Rows Removed by Filter", 0) == 0
+    assert newest["Shared Hit Blocks"] + newest["Shared Read Blocks"] <= 60, "a page a row, and the way down the tree"
+
+
+def history(number: int, first: int, jobs: int) -> None:
+    """So many ended runs, spread over the jobs as time would: each page of the table holds runs of many of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(HISTORY, {"number": number, "first": first, "jobs": jobs})
+        cursor.execute("ANALYZE scheduler_app_jobrun")
 
 
 def test_counting_and_waiting_read_indexes_only() -> None:
