@@ -57,8 +57,7 @@ def outgoing(exchange: str, routing_key: str, message: Mapping[str, Any]) -> Out
 def delivery(row: Sequence[Any], holder: int | None) -> Delivery:
     """Take a row of READ or TAKE: id, queue, exchange, routing key, deliveries, deaths, payload after rank and turn."""
     _rank, _turn, id_, queue, exchange, routing_key, deliveries, deaths, payload = row
-    # Kombu's decoder calls Python for every object; it is needed only where a marked type is inside.
-    content: dict[str, Any] = (kombu_json.loads if '"__type__"' in payload else json.loads)(payload)
+    content = _content(payload)
     content["properties"]["delivery_info"] = {
         "exchange": exchange,
         "routing_key": routing_key,
@@ -71,6 +70,17 @@ def delivery(row: Sequence[Any], holder: int | None) -> Delivery:
         headers["x-delivery-count"] = deliveries - 1 + (deaths or {}).get("delivery_count", 0)
     content["headers"] = headers
     return Delivery(id_, queue, holder, content)
+
+
+def _content(payload: str) -> dict[str, Any]:
+    """The message as it was published; a marked value that is not what it says stays as it was written."""
+    # Kombu's decoder calls Python for every object; it is needed only where a marked type is inside.
+    if '"__type__"' in payload:
+        try:
+            return kombu_json.loads(payload)
+        except Exception:  # whatever the decoder of a type raises: one bad header must not stop the queue behind it
+            return json.loads(payload)
+    return json.loads(payload)
 
 
 def _death_headers(deaths: Mapping[str, Any]) -> dict[str, Any]:

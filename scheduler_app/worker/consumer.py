@@ -50,7 +50,12 @@ class DeadLetters(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         channel = consumer.connection.channel()
         self._consumer = KombuConsumer(
-            channel, queues=[dead_queue()], on_message=lambda message: _bury(consumer, message), accept=None
+            channel,
+            queues=[dead_queue()],
+            on_message=lambda message: _bury(consumer, message),
+            # What Kombu cannot even decompress has killed one message already; here it must not kill the worker.
+            on_decode_error=lambda message, _: _bury(consumer, message),
+            accept=None,
         )
         self._consumer.qos(prefetch_count=DEAD_PREFETCH)
         self._consumer.consume()
