@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 
+from scheduler_app.local.service import NativeService
+from scheduler_app.local.services import Services
 from scheduler_app.models import Attempt, DeadLetter, JobRun, Worker
 from scheduler_app.store.term import database_time
-from tests.support.programs import Programs, WorkerProcess, wait_until
+from scheduler_app.worker.keeper import RETRY_SECONDS
+from tests.support.brokers import broker_url
+from tests.support.programs import ROOT, WORKLOAD, Programs, WorkerProcess, wait_until
 from tests.support.workload import echo, exiting, gated, holding_the_interpreter, lines, noted, noted_pid
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
-on_postgres = pytest.mark.parametrize("broker", ["postgres"], indirect=True)  # where the broker plays no part
+# Where the broker plays no part.
+on_postgres = pytest.mark.parametrize("broker", ["postgres"], indirect=True)
+mostly_on_postgres = pytest.mark.parametrize(
+    "broker", ["postgres", pytest.param("rabbitmq", marks=pytest.mark.proof)], indirect=True
+)
 SHORT_LEASE = 3.0
 SHORT = {"EVERYSLOT_LEASE": str(SHORT_LEASE), "EVERYSLOT_HEARTBEAT": "1"}
+AWAY = "is not renewed"  # what a keeper says, every RETRY_SECONDS, while the database is away
 POOLED = {"EVERYSLOT_SESSION_LOCKS": "false"}  # as behind a transaction pooler: no session tells of a death
 
 
@@ -44,14 +57,19 @@ def kill(worker: WorkerProcess) -> datetime:
     return at
 
 
-@pytest.mark.parametrize(
-    ("within", "environment"),
-    [pytest.param(3.0, {}, id="session"), pytest.param(SHORT_LEASE + 2, SHORT | POOLED, id="lease")],
-)
-def test_a_killed_workers_run_is_taken_up_in_time(
-    run: Programs, notes: Path, tmp_path: Path, within: float, environment: dict[str, str]
+def test_a_killed_workers_run_is_taken_up_within_three_seconds(run: Programs, notes: Path, tmp_path: Path) -> None:
+    taken_up_within(3.0, run, notes, tmp_path / "gate")
+
+
+@mostly_on_postgres
+def test_where_no_session_tells_a_killed_workers_run_is_taken_up_within_its_lease_and_two_seconds(
+    run: Programs, notes: Path, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"
+    taken_up_within(SHORT_LEASE + 2, run, notes, tmp_path / "gate", **SHORT | POOLED)
+
+
+def taken_up_within(seconds: float, run: Programs, notes: Path, gate: Path, **environment: str) -> None:
+    """Kill one of two workers in a job: the other takes it up in time, and the first attempt is on record."""
     beat = run.beat(**environment)
     workers = [run.worker(name, **environment) for name in ("one", "two")]
     beat.leads()
@@ -60,7 +78,7 @@ def test_a_killed_workers_run_is_taken_up_in_time(
     result = gated.delay(str(notes), str(gate))
     at = kill(run.worker_of(starts(notes, 1)))
     starts(notes, 2)
-    assert JobRun.objects.get(pk=result.id).started_at - at < timedelta(seconds=within)
+    assert JobRun.objects.get(pk=result.id).started_at - at < timedelta(seconds=seconds)
     gate.touch()
     assert result.get(timeout=30) == 2
     assert outcomes(result.id) == [(1, "lost"), (2, "returned")]
@@ -163,3 +181,62 @@ def test_a_task_over_its_time_limit_is_killed_tried_again_and_dies_as_timed_out(
     wait_until(lambda: not any(map(psutil.pid_exists, children)), what="their processes to be gone")
     assert echo.delay("alive").get(timeout=10) == "alive"
     assert worker.alive
+
+
+@pytest.fixture
+def server() -> Iterator[NativeService]:
+    """A PostgreSQL of the test's own, which it may stop."""
+    with Services(environ={}) as services:
+        services.start(["postgres"], durable=False)
+        running = services.running["postgres"]
+        assert isinstance(running, NativeService)
+        yield running
+
+
+def python(code: str, environment: dict[str, str]) -> None:
+    """Run a piece of Python under our settings, on another database."""
+    given = {"DEBUG": "true", "CELERY_SKIP_CHECKS": "1", "EVERYSLOT_TASK_MODULES": WORKLOAD} | environment
+    setup = "import config.celery, django; django.setup()"
+    subprocess.run([sys.executable, "-c", f"{setup}\n{code}"], cwd=ROOT, env=os.environ | given, check=True)
+
+
+@mostly_on_postgres
+def test_postgresql_away_for_longer_than_a_lease_loses_no_attempt_and_everything_ends(
+    server: NativeService, run: Programs, broker: str, notes: Path, tmp_path: Path
+) -> None:
+    own = {
+        "DATABASE_URL": server.url,
+        "BROKER_URL": f"pgq+{server.url}" if broker == "postgres" else broker_url(broker),
+    }
+    lease = {"EVERYSLOT_LEASE": "2", "EVERYSLOT_HEARTBEAT": "0.5"}
+    during, after = tmp_path / "during", tmp_path / "after"
+    python(
+        "from django.core.management import call_command as c; c('migrate', verbosity=0)\n"
+        "from tests.support.workload import gated, noted\n"
+        f"for gate in ({str(during)!r}, {str(after)!r}) * 2: gated.delay({str(notes)!r}, gate)\n"
+        f"for number in range(6): noted.delay({str(notes)!r}, f'behind-{{number}}')",
+        own,
+    )
+    beat = run.beat(**own, **lease)
+    workers = [run.worker(name, concurrency=2, EVERYSLOT_PREFETCH="1", **own, **lease) for name in ("one", "two")]
+    wait_until(lambda: len(lines(notes)) == 4, 60, "four to run, two on each worker")
+    beat.leads()
+    server.stop()
+    wait_until(lambda: all(each.log.count(AWAY) * RETRY_SECONDS > 2.5 for each in workers), what="a lease to pass")
+    during.touch()
+    wait_until(lambda: len(lines(notes)) == 6, what="two to end while the database is away")
+    server.start()
+    server.wait_ready()
+    after.touch()
+    with psycopg.connect(server.url, autocommit=True) as database:
+
+        def rows(columns: str, table: str) -> list[tuple[Any, ...]]:
+            return database.execute(f"SELECT {columns} FROM scheduler_app_{table}").fetchall()
+
+        wait_until(lambda: {status for (status,) in rows("status", "jobrun")} == {"succeeded"}, 60, "everything to end")
+        assert rows("attempts", "jobrun") == [(1,)] * 10
+        assert rows("outcome", "attempt") == []
+        assert rows("end_reason", "worker") == [("",)] * 2
+    said = sorted(line.rsplit(" ", 1)[0] for line in lines(notes))
+    assert said == [*(f"behind-{number}" for number in range(6)), *["end 1"] * 4, *["start 1"] * 4]
+    assert all(each.alive for each in (beat, *workers))
