@@ -7,6 +7,8 @@ from typing import Final
 PAYLOAD_BYTES: Final = 256 * 1024
 RESULT_BYTES: Final = 256 * 1024
 ERROR_BYTES: Final = 16 * 1024
+NESTING_MOST: Final = 200  # levels of arguments and results: readers recurse, here, in PostgreSQL and at callers
+DELAY_MOST: Final = 10 * 366 * 86_400.0  # seconds
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 TIME_LIMIT_DEFAULT: Final = 900

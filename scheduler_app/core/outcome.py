@@ -7,10 +7,12 @@ attempt that must not count (given back, stopped) raises `max_attempts` instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.retry import RetryPolicy, delay
 from scheduler_app.core.states import Status
 
@@ -70,7 +72,8 @@ def settle(
 ) -> Ending:
     """The ending of attempt number `attempt`.
 
-    `wanted_delay` (seconds) is what the task asked for; without it the policy's backoff is drawn with `uniform`.
+    `wanted_delay` (seconds) is what the task asked for; without it, and where it is no number that the database could
+    add to an instant, the policy's backoff is drawn with `uniform`.
     `free` marks a retry that costs no attempt.
     """
     if way in (Way.RETURNED, Way.IGNORED):
@@ -82,10 +85,19 @@ def settle(
         return replace(ending, status=Status.DEAD, reason=_AT_ONCE_DEAD[way])
     if way is Way.GIVEN_BACK:
         return replace(ending, extra_attempts=1)
+    wanted_delay = _seconds(wanted_delay)
     if way is Way.REQUEUED or free:
         later = FREE_RETRY_SECONDS if wanted_delay is None else wanted_delay
         return replace(ending, delay=later, extra_attempts=1)
     if attempt >= max_attempts:
         return replace(ending, status=Status.DEAD, reason=_EXHAUSTED[way])
-    later = delay(policy, attempt, uniform) if wanted_delay is None else max(0.0, wanted_delay)
+    later = min(delay(policy, attempt, uniform), DELAY_MOST) if wanted_delay is None else wanted_delay
     return replace(ending, delay=later)
+
+
+def _seconds(wanted: object) -> float | None:
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float):
+        return None
+    if isinstance(wanted, float) and not math.isfinite(wanted):
+        return None
+    return float(min(max(0, wanted), DELAY_MOST))  # bounded first: an int may be too large for a float

@@ -17,13 +17,15 @@ from django.db import connection, connections, transaction
 from scheduler_app.broker.publisher import publisher
 from scheduler_app.conf import conf
 from scheduler_app.core.errors import InvalidDefinition, LostGround
-from scheduler_app.core.limits import PRIORITY_DEFAULT, PRIORITY_MAX, TIME_LIMIT_DEFAULT
+from scheduler_app.core.limits import DELAY_MOST, PRIORITY_DEFAULT, TIME_LIMIT_DEFAULT
 from scheduler_app.core.message import Hint
 from scheduler_app.core.payload import encode_arguments
 from scheduler_app.core.retry import RetryOverrides, resolve
+from scheduler_app.core.text import unstorable_string
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
-from scheduler_app.models import Job
+from scheduler_app.lifecycle.rules import RULES
+from scheduler_app.models import Job, JobRun
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.enqueue import (
     NewRun,
@@ -33,6 +35,8 @@ from scheduler_app.store.enqueue import (
     notify_runs,
     unmark_runs,
 )
+
+KEY_LENGTH = 255
 
 
 def enqueue(
@@ -87,6 +91,8 @@ def enqueue(
         known = find_by_request_key(task, request_key) if request_key else None
         if known is None and run_id is None:
             raise InvalidDefinition("scheduled_for", "this job already has a run for this very instant")
+        if known is None:
+            _refuse_id_of_another_task(new)
         return known or new.id
     emit("run.enqueued", run=new.id, task=task)
     if new.marked:
@@ -133,7 +139,9 @@ def new_run(
     limit = _first(time_limit, job.time_limit if job else None, options.time_limit, TIME_LIMIT_DEFAULT)
     chosen_queue = _first(queue, job.queue if job else None, options.queue)
     chosen_priority = _first(priority, job.priority if job else None, options.priority, PRIORITY_DEFAULT)
-    _check(attempts, limit, chosen_queue, chosen_priority)
+    _check(max_attempts=attempts, time_limit=limit, queue=chosen_queue, priority=chosen_priority)
+    _check_keys(request_key=request_key, concurrency_key=concurrency_key, ordering_key=ordering_key)
+    _check_delay(countdown)
     delayed = run_after is not None or bool(countdown and countdown > 0)
     return NewRun(
         id=run_id or new_id(),
@@ -163,15 +171,30 @@ def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 
-def _check(attempts: int, limit: int, queue: str, priority: int) -> None:
-    if attempts < 1:
-        raise InvalidDefinition("max_attempts", "must be 1 or more")
-    if limit < 1:
-        raise InvalidDefinition("time_limit", "must be 1 second or more")
-    if queue not in conf().queues:
-        raise InvalidDefinition("queue", f"{queue!r} is not one of {', '.join(conf().queues)}")
-    if not 0 <= priority <= PRIORITY_MAX:
-        raise InvalidDefinition("priority", f"must be from 0 to {PRIORITY_MAX}")
+def _check(**chosen: Any) -> None:
+    """The same rules, in the same words, as for a job's fields."""
+    for field, value in chosen.items():
+        if why := RULES[field](value):
+            raise InvalidDefinition(field, why)
+
+
+def _check_keys(**keys: Any) -> None:
+    for field, value in keys.items():
+        if not isinstance(value, str) or len(value) > KEY_LENGTH:
+            raise InvalidDefinition(field, f"must be text of at most {KEY_LENGTH} characters")
+        if why := unstorable_string(value):
+            raise InvalidDefinition(field, why)
+
+
+def _check_delay(countdown: float | None) -> None:
+    if countdown is not None and not countdown <= DELAY_MOST:  # true of NaN as well
+        raise InvalidDefinition("countdown", f"must be a number of seconds, {DELAY_MOST:.0f} at most")
+
+
+def _refuse_id_of_another_task(new: NewRun) -> None:
+    task = JobRun.objects.filter(pk=new.id).values_list("task", flat=True).first()
+    if task not in (None, new.task):
+        raise InvalidDefinition("task_id", f"{new.id} is the id of a run of {task}")
 
 
 def _refuse_foreign_transaction() -> None:

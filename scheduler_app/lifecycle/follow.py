@@ -15,7 +15,6 @@ from celery import current_app
 from django.db import transaction
 
 from scheduler_app.core.canvas import Successor, after_death, after_success
-from scheduler_app.core.errors import EveryslotError
 from scheduler_app.core.payload import decode
 from scheduler_app.core.states import Status
 from scheduler_app.instrument import emit
@@ -51,8 +50,9 @@ def _place(done: Done, successor: Successor) -> list[NewRun]:
         return []
     try:
         return [_row(done, successor)]
-    except (EveryslotError, ValueError, TypeError) as error:
-        # The predecessor has succeeded and stays so; what could not follow is said, not swallowed.
+    except Exception as error:
+        # The predecessor has ended and stays so, and the ledger lives on, whatever a signature holds; what could not
+        # follow is said, not swallowed. No statement ran yet that could have broken the transaction.
         emit("run.successor_refused", run=done.run_id, task=successor.task, error=str(error))
         return []
 

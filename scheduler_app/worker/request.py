@@ -22,7 +22,7 @@ from scheduler_app.core.outcome import Ending, Way, settle
 from scheduler_app.core.retry import RetryPolicy
 from scheduler_app.core.text import describe, storable
 from scheduler_app.store.work import Claimed
-from scheduler_app.worker.trace import trace_durable
+from scheduler_app.worker.trace import EXHAUSTED, trace_durable
 
 if TYPE_CHECKING:
     from scheduler_app.worker.ledger import Ledger
@@ -38,6 +38,7 @@ class DurableRequest(Request):
     worker: UUID
     policy: RetryPolicy
     ledger: Ledger
+    unreadable = ""
     ended = False
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
@@ -75,7 +76,7 @@ class DurableRequest(Request):
     def on_success(self, failed__retval__runtime: tuple[int, Any, float | None], **_: Any) -> None:
         failed, value, runtime = failed__retval__runtime
         if failed:
-            self.on_failure(value, return_ok=True)
+            self.on_failure(value, return_ok=True, exhausted=failed == EXHAUSTED)
             return
         if runtime is not None:
             self.ledger.learn(self._type, runtime)
@@ -88,16 +89,22 @@ class DurableRequest(Request):
         else:
             self.end(Way.RETURNED, result=value)
 
-    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+    def on_failure(
+        self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False, exhausted: bool = False
+    ) -> None:
         error = exc_info.exception
         if isinstance(error, ExceptionWithTraceback):
             error = error.exc
         way, delay, free, extra = way_out(error)
+        last = exhausted and way is Way.FAILED
         said = getattr(error, "said", "") or describe(error)
         traceback = "" if way is Way.LOST else storable(str(exc_info.traceback or ""))
         event = "task-retried" if way is Way.RETRY else "task-failed"
         self.send_event(event, exception=storable(said, 500), traceback=traceback)
-        self.end(way, delay=delay, free=free, extra=extra, error=said, traceback=traceback)
+        if last:
+            self.end(Way.RETRY, last=True, error=said, traceback=traceback)
+        else:
+            self.end(way, delay=delay, free=free, extra=extra, error=said, traceback=traceback)
 
     def on_retry(self, exc_info: Any) -> None:
         self.on_failure(exc_info)
@@ -115,11 +122,14 @@ class DurableRequest(Request):
         delay: float | None = None,
         free: bool = False,
         extra: int = 0,
+        last: bool = False,
         error: str = "",
         traceback: str = "",
         result: str | None = None,
     ) -> None:
-        """Hand the ending to the ledger, once: a killed child reports itself more than once."""
+        """Hand the ending to the ledger, once: a killed child reports itself more than once.
+
+        `last` says that no attempt may follow, whatever the run's limit."""
         if self.ended:
             return
         self.ended = True
@@ -127,7 +137,7 @@ class DurableRequest(Request):
         ending = settle(
             way,
             attempt=self.claim.attempt,
-            max_attempts=self.claim.max_attempts + extra,
+            max_attempts=self.claim.attempt if last else self.claim.max_attempts + extra,
             policy=self.policy,
             uniform=random.uniform,
             wanted_delay=delay,

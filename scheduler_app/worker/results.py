@@ -11,9 +11,10 @@ from uuid import UUID
 from celery import states
 from django_celery_results.backends.database import DatabaseBackend
 
+from scheduler_app.core.outcome import Way
 from scheduler_app.core.payload import decode
 from scheduler_app.core.states import Status
-from scheduler_app.models import JobRun
+from scheduler_app.models import Attempt, JobRun
 
 _STATES = {
     Status.RUNNING: states.STARTED,
@@ -22,6 +23,8 @@ _STATES = {
     Status.CANCELLED: states.REVOKED,
     Status.SKIPPED: states.REVOKED,
 }
+
+_ENDS_OF_A_PROCESS = {Way.LOST: "WorkerLostError", Way.TIMED_OUT: "TimeLimitExceeded"}
 
 
 class RunBackend(DatabaseBackend):
@@ -51,8 +54,9 @@ class RunBackend(DatabaseBackend):
         if state == states.SUCCESS:
             meta["result"] = run.result
         elif state in (states.FAILURE, states.RETRY):
-            meta["result"] = self.exception_to_python(_exception(run.last_error))
-            meta["traceback"] = run.last_error
+            last = Attempt.objects.filter(run_id=run.id, number=run.attempts).first()
+            meta["result"] = self.exception_to_python(_exception(run.last_error, last.outcome if last else ""))
+            meta["traceback"] = (last.traceback if last else "") or run.last_error
         elif state == states.REVOKED:
             what = {"exc_type": "TaskRevokedError", "exc_message": [run.reason], "exc_module": "celery.exceptions"}
             meta["result"] = self.exception_to_python(what)
@@ -84,8 +88,10 @@ def _is_durable(request: Any) -> bool:
     return bool(getattr(request, "everyslot", None))
 
 
-def _exception(error: str) -> dict[str, Any]:
-    """The parts of `package.module.Class: message`, as the worker writes an error."""
+def _exception(error: str, way: str) -> dict[str, Any]:
+    """The parts of `package.module.Class: message`, as the worker writes an error; Celery's own for a process's end."""
+    if way in _ENDS_OF_A_PROCESS:
+        return {"exc_type": _ENDS_OF_A_PROCESS[way], "exc_message": [error], "exc_module": "celery.exceptions"}
     name, _, message = error.partition(": ")
     module, _, kind = name.rpartition(".")
     if not kind.isidentifier():

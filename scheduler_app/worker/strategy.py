@@ -15,6 +15,7 @@ from celery.worker.state import task_reserved
 from scheduler_app.core.message import ATTEMPT_HEADER, read_attempt
 from scheduler_app.core.payload import decode
 from scheduler_app.core.retry import resolve
+from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.store.work import Claimed, Wanted
 from scheduler_app.worker.ledger import Delivery, Ledger
@@ -87,7 +88,7 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
 
     def make(claim: Claimed, worker: UUID, message: Any, ack: Any, reject: Any) -> DurableRequest:
         headers = _headers(claim, message.headers, task, worker)
-        body: tuple[Any, Any, dict[str, Any]] = (decode(claim.args), decode(claim.payload), {})
+        body, unreadable = _call(claim)
         request: DurableRequest = kind(
             message,
             on_ack=ack,
@@ -106,9 +107,21 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
         request.worker = worker
         request.policy = resolve(claim.job_retry, *declared)
         request.ledger = ledger
+        request.unreadable = unreadable
         return request
 
     return make
+
+
+def _call(claim: Claimed) -> tuple[tuple[list[Any], dict[str, Any], dict[str, Any]], str]:
+    """What the row says to call, and why that cannot be read if so: one bad row must not end the worker."""
+    try:
+        args, kwargs = decode(claim.args), decode(claim.payload)
+    except Exception as error:  # whatever the decoder of a marked type raises
+        return ([], {}, {}), f"its arguments cannot be read: {describe(error)}"
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        return ([], {}, {}), "its arguments cannot be read: they are not a list and an object"
+    return (args, kwargs, {}), ""
 
 
 def _headers(claim: Claimed, sent: dict[str, Any], task: Any, worker: UUID) -> dict[str, Any]:

@@ -8,8 +8,8 @@ Calling conventions, options and canvas are Celery's (docs.celeryq.dev, "Tasks",
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import AsyncResult
 
-from scheduler_app.core.canvas import canvas_of, refuse_chords
+from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse_chords
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.retry import RetryOverrides
@@ -80,7 +80,9 @@ class DurableTask(DjangoTask):
         except self.not_retried_for:
             raise
         except self.retried_for as error:
-            raise self.retry(exc=error, throw=False) from error
+            if self.request.everyslot.get("exhausted"):
+                raise  # self.retry() found no attempt left, by a limit of its own
+            raise self._another_attempt(error, None) from error
 
     def apply_async(
         self,
@@ -101,7 +103,7 @@ class DurableTask(DjangoTask):
         """
         if self._get_app().conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
-        args, kwargs = tuple(args or ()), dict(kwargs or {})
+        args, kwargs = _arguments(args, kwargs)
         if self.__v2_compat__:
             args = (self.__self__, *args)
         known = catalog.find(self.name)
@@ -112,7 +114,7 @@ class DurableTask(DjangoTask):
             args,
             kwargs,
             run_id=_uuid(task_id),
-            canvas=_canvas(options.get("chain"), link, link_error, options.get("chord")),
+            canvas=_canvas(options.get("chord"), chain=options.get("chain"), link=link, link_error=link_error),
             countdown=_number("countdown", options.get("countdown")),
             run_after=_instant("eta", options.get("eta")),
             expires_at=_expiry(options.get("expires")),
@@ -147,19 +149,25 @@ class DurableTask(DjangoTask):
             kwargs is not None and kwargs != request.kwargs
         ):
             raise InvalidDefinition("args", "a retry keeps its run's arguments; call .delay() for other ones")
+        retry = self._another_attempt(exc, _delay(eta, countdown, self.declared_retry_delay), max_retries)
+        if throw:
+            raise retry
+        return retry
+
+    def _another_attempt(self, exc: Any, delay: float | None, max_retries: int | None = None) -> DurableRetry:
+        """The retry to raise. After the last attempt raises `exc` itself, so that the task's `on_failure` and Celery's
+        `task_failure` see it; the mark tells the worker's parent that the attempts are used up (trace.py)."""
+        request = self.request
         limit = request.everyslot["max_attempts"]
-        wanted = limit if max_retries is None else max_retries + 1
+        wanted = limit if max_retries is None else min(max_retries + 1, UNLIMITED)
         if request.retries + 1 >= wanted:
+            request.everyslot["exhausted"] = True
             raise exc or MaxRetriesExceededError(
                 f"Can't retry {self.name}[{request.id}] args:{request.args} kwargs:{request.kwargs}",
                 task_args=request.args,
                 task_kwargs=request.kwargs,
             )
-        delay = _delay(eta, countdown, self.declared_retry_delay if exc is None else None)
-        retry = DurableRetry(exc, delay, max(0, wanted - limit))
-        if throw:
-            raise retry
-        return retry
+        return DurableRetry(exc, delay, max(0, wanted - limit))
 
     def replace(self, sig: Any, visitor: Any = None) -> Any:
         raise InvalidDefinition("replace", "self.replace() is not supported by durable tasks: call a chain instead")
@@ -246,7 +254,7 @@ def _retry(given: dict[str, Any]) -> RetryOverrides:
     constant = given.pop("default_retry_delay", None)
     if constant is not None:
         given["declared_retry_delay"] = float(constant)
-    if backoff is False:
+    if backoff is False or (backoff is None and constant is not None):
         backoff = backoff_max = 180.0 if constant is None else float(constant)
         jitter = False
     attempts = None if retries is _UNSET else UNLIMITED if retries is None else retries + 1
@@ -268,20 +276,31 @@ def _delay(eta: datetime | None, countdown: float | None, declared: float | None
     return declared
 
 
-def _canvas(chain: Any, link: Any, link_error: Any, chord: Any) -> dict[str, Any] | None:
-    parts = [_listed(chain), _listed(link), _listed(link_error)]
-    why = refuse_chords([signature for part in parts for signature in part]) or ("chord" if chord else None)
+def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Celery's own two rules (celery/app/amqp.py, `as_task_v2`)."""
+    args, kwargs = () if args is None else args, {} if kwargs is None else kwargs
+    if not isinstance(args, list | tuple):
+        raise InvalidArguments("args", f"must be a list or tuple; got {args!r}")
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise InvalidArguments("payload", f"must be a mapping from argument names to values; got {kwargs!r}")
+    return tuple(args), dict(kwargs)
+
+
+def _canvas(chord: Any, **parts: Any) -> dict[str, Any] | None:
+    listed = [_listed(field, value) for field, value in parts.items()]
+    why = refuse_chords([signature for part in listed for signature in part]) or (CHORD_REFUSED if chord else None)
     if why:
-        raise InvalidDefinition("canvas", why if why != "chord" else "chords are not supported by durable tasks")
-    return canvas_of(*parts)
+        raise InvalidDefinition("canvas", why)
+    return canvas_of(*listed)
 
 
-def _listed(value: Any) -> list[dict[str, Any]]:
+def _listed(field: str, value: Any) -> list[dict[str, Any]]:
     if value is None:
         return []
-    return [
-        dict(each) for each in (value if isinstance(value, Sequence) and not isinstance(value, Mapping) else [value])
-    ]
+    signatures = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(each, Mapping) and isinstance(each.get("task"), str) for each in signatures):
+        raise InvalidDefinition(field, f"must be a signature or a list of them; got {value!r}")
+    return [dict(each) for each in signatures]
 
 
 def _uuid(task_id: str | None) -> UUID | None:
@@ -294,7 +313,7 @@ def _uuid(task_id: str | None) -> UUID | None:
 
 
 def _number(field: str, value: Any) -> float | None:
-    if value is None or isinstance(value, int | float):
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise InvalidDefinition(field, f"must be a number of seconds; got {value!r}")
 
@@ -302,17 +321,22 @@ def _number(field: str, value: Any) -> float | None:
 def _instant(field: str, value: Any) -> datetime | None:
     if value is None:
         return None
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    if not isinstance(value, datetime):
-        raise InvalidDefinition(field, f"must be an instant; got {value!r}")
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    try:
+        instant = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(instant, datetime):
+            raise ValueError
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidDefinition(field, f"must be an instant; got {value!r}") from None
 
 
 def _expiry(value: Any) -> datetime | None:
-    if isinstance(value, int | float):
-        return datetime.fromtimestamp(datetime.now(UTC).timestamp() + value, UTC)
-    return _instant("expires", value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _instant("expires", value)
+    try:
+        return datetime.now(UTC) + timedelta(seconds=value)
+    except (ValueError, OverflowError):
+        raise InvalidDefinition("expires", f"must be a number of seconds or an instant; got {value!r}") from None
 
 
 def _queue_name(queue: Any) -> str | None:
