@@ -227,7 +227,8 @@ class Ledger:
     def _persist(self, ended: Sequence[Ended], deliveries: Sequence[Delivery]) -> tuple[UUID, Written]:
         """Write the batch, however long the database is away."""
         finishes = [self._as_finish(each) for each in ended]
-        wanted = list({d.wanted.run_id: d.wanted for d in deliveries}.values())
+        # Doubles once; a stale hint stays beside the current one and must not take its place.
+        wanted = list(dict.fromkeys(d.wanted for d in deliveries))
         pause = RETRY_FIRST
         while True:
             worker = self.worker

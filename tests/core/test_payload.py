@@ -77,6 +77,9 @@ UNFIT: dict[str, Callable[[], object]] = {
     "too many digits": lambda: 10**5000,
     "too large": lambda: "x" * PAYLOAD_BYTES,
     "too large when escaped": lambda: "\x01" * (PAYLOAD_BYTES // 6 + 1),
+    "a mark of a type that nobody knows": lambda: {"__type__": "nobody", "__value__": 1},
+    "a mark of an instant that is none": lambda: [{"when": {"__type__": "datetime", "__value__": "soon"}}],
+    "a mark of a number that is none": lambda: {"__type__": "decimal", "__value__": "many"},
     "a generator": lambda: (number for number in range(3)),
     "a function": lambda: print,
 }
@@ -89,6 +92,8 @@ FIT = {
     "a written NUL, a backslash and five letters": "\\u0000",
     "a large number": 10**400,
     "deep": nested(200, 1),
+    "a __type__ that is no mark": {"__type__": "nobody", "other": 1},
+    "a text about marks": '{"__type__": "nobody", "__value__": 1}',
     "control characters": "\x01\x1b\x7f\r\n",
     "a text that is nearly too large": "x" * (PAYLOAD_BYTES - 2),
 }

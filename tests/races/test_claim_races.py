@@ -21,6 +21,7 @@ from scheduler_app.models import Attempt, DeadLetter, JobRun
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.decide import Cancels
 from scheduler_app.store.work import Finish, Wanted
+from scheduler_app.worker.ledger import Delivery, Ledger
 from tests.support.beats import second_ago
 from tests.support.definitions import a_job, a_run, known_tasks, options
 from tests.support.programs import wait_until
@@ -57,6 +58,10 @@ def finish(run: JobRun, ending: Ending, worker: UUID = ONE, attempt: int = 1) ->
 def running(**columns: Any) -> JobRun:
     """A run in its first attempt under worker ONE."""
     return a_run(status="running", locked_by=ONE, **FREE | columns)
+
+
+def never(*args: Any) -> Any:
+    raise AssertionError("nothing starts here")
 
 
 def sessions_that_wait() -> int:
@@ -139,6 +144,20 @@ def test_a_late_hint_that_meets_the_current_one_claims_nothing() -> None:
         assert results == {0: False}
     run.refresh_from_db()
     assert (run.attempts, run.locked_by) == (2, OTHER)
+
+
+@one_session
+@pytest.mark.parametrize("named", [[1, 0], [0, 1], [0, 1, 0, 1], [1, 2]], ids=str)
+def test_a_stale_hint_beside_the_current_one_takes_nothing_from_it(named: list[int]) -> None:
+    """In one batch of a ledger; the current hint is acknowledged, so it would not come again for a minute."""
+    run = a_run(attempts=1, **FREE)
+    ledger = Ledger(lambda: 4, lambda request: None, lambda call: None)
+    ledger.open_for(ONE)
+    deliveries = [Delivery(Wanted(run.id, number), run.task, never, lambda: None) for number in named]
+    worker, written = ledger._persist([], deliveries)
+    assert (worker, set(written.claimed)) == (ONE, {run.id})
+    run.refresh_from_db()
+    assert run.attempts == 2
 
 
 def test_a_hint_that_waited_while_the_run_was_tried_and_given_back_is_refused() -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from celery import current_app
 
+from scheduler_app.broker.publisher import publisher
 from scheduler_app.broker.topology import DEAD_QUEUE, dead_queue, exchange, work_queue
 from scheduler_app.core.message import ATTEMPT_HEADER, BODY, Hint, headers
 from scheduler_app.models import DeadLetter, JobRun
@@ -21,7 +22,7 @@ from tasks.examples import poison
 from tests.support.brokers import broker_url
 from tests.support.definitions import a_run
 from tests.support.programs import Programs, wait_until
-from tests.support.workload import lines, noted, plain
+from tests.support.workload import echo, lines, noted, plain
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
@@ -225,3 +226,28 @@ def test_a_run_that_dies_has_exactly_one_dead_letter_which_came_by_the_broker(ru
     assert letter.detail
     (death,) = letter.headers["x-death"]
     assert (death["queue"], death["reason"]) == ("default", "rejected")
+
+
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "a mark of a type that nobody knows": {"args": [{"__type__": "nobody", "__value__": 1}]},
+    "a mark of an instant that is none": {"payload": {"value": {"__type__": "datetime", "__value__": "soon"}}},
+    "arguments that are an object": {"args": {"value": 1}},
+    "arguments that are a text": {"args": "value"},
+    "keyword arguments that are a list": {"payload": ["value"]},
+}
+
+
+@pytest.mark.parametrize("broker", ["postgres"], indirect=True)
+def test_a_run_whose_row_cannot_be_read_ends_dead_and_the_worker_goes_on(run: Programs, notes: Path) -> None:
+    """`.delay()` refuses such arguments; a row of an older version, or by other hands, may hold them all the same."""
+    rows = {kind: a_run(task=echo.name, trigger="code", **columns) for kind, columns in UNREADABLE.items()}
+    worker = run.worker().ready()
+    publisher().publish([Hint(row.id, echo.name, 0, "default", 4) for row in rows.values()])
+    assert noted.delay(str(notes), "honest").get(timeout=60) == "honest"
+    wait_until(lambda: JobRun.objects.filter(status="dead").count() == len(rows), what="the runs to die")
+    for kind, row in rows.items():
+        row.refresh_from_db()
+        assert (row.reason, row.attempts) == ("failed", 1), kind
+        assert "arguments cannot be read" in row.last_error, kind
+    wait_until(lambda: DeadLetter.objects.exclude(headers={}).count() == len(rows), what="their messages")
+    assert worker.log.count("ready.") == 1
