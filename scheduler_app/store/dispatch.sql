@@ -22,7 +22,8 @@ SELECT q.queue, (
 FROM unnest(%(queues)s::text[]) AS q(queue);
 
 -- name: mark_ready
--- Marks runs as published, in each queue up to its room, highest priority first; those that others have are left out.
+-- Marks runs as published, in each queue up to its room, and returns them in the order to publish them in: highest
+-- priority first. Those that others have are left out.
 -- `now()` and not the volatile clock: only a stable value bounds the index scan, which else reads all that waits.
 WITH taken AS (
     SELECT r.id FROM unnest(%(queues)s::text[], %(rooms)s::int[]) AS q(queue, room)
@@ -35,10 +36,12 @@ WITH taken AS (
             ORDER BY run_after, seq LIMIT q.room FOR UPDATE SKIP LOCKED
         ) AS r LIMIT q.room
     ) AS r
+), marked AS (
+    UPDATE scheduler_app_jobrun r SET dispatched_at = now(), dispatches = r.dispatches + 1
+    FROM taken WHERE r.id = taken.id AND r.status = 'queued' AND r.dispatched_at IS NULL
+    RETURNING r.id, r.task, r.attempts, r.queue, r.priority, r.dispatched_at, r.run_after, r.seq
 )
-UPDATE scheduler_app_jobrun r SET dispatched_at = now(), dispatches = r.dispatches + 1
-FROM taken WHERE r.id = taken.id AND r.status = 'queued' AND r.dispatched_at IS NULL
-RETURNING r.id, r.task, r.attempts, r.queue, r.priority, r.dispatched_at;
+SELECT id, task, attempts, queue, priority, dispatched_at FROM marked ORDER BY priority DESC, run_after, seq;
 
 -- name: count_silent
 -- The queues that have a run published and silent for longer than the patience, with how many are published but
@@ -66,10 +69,12 @@ WITH taken AS (
                 %(most)s::float8, %(patience)s * 2.0 ^ LEAST(GREATEST(dispatches, 1) - 1, 30))
         ORDER BY dispatched_at LIMIT q.room FOR UPDATE SKIP LOCKED
     ) AS r
+), marked AS (
+    UPDATE scheduler_app_jobrun r SET dispatched_at = now(), dispatches = r.dispatches + 1
+    FROM taken WHERE r.id = taken.id AND r.status = 'queued' AND r.dispatched_at IS NOT NULL
+    RETURNING r.id, r.task, r.attempts, r.queue, r.priority, r.dispatched_at, r.run_after, r.seq
 )
-UPDATE scheduler_app_jobrun r SET dispatched_at = now(), dispatches = r.dispatches + 1
-FROM taken WHERE r.id = taken.id AND r.status = 'queued' AND r.dispatched_at IS NOT NULL
-RETURNING r.id, r.task, r.attempts, r.queue, r.priority, r.dispatched_at;
+SELECT id, task, attempts, queue, priority, dispatched_at FROM marked ORDER BY priority DESC, run_after, seq;
 
 -- name: put_back
 -- Takes a mark off again if it is still the same one; after a refusal the run waits longer each time.

@@ -88,6 +88,14 @@ def test_the_highest_priority_and_then_the_longest_wait_comes_first(
     assert order == [{urgent.id, late.id}, {later.id, low.id}]
 
 
+def test_a_batch_is_published_in_the_order_of_its_claim_to_run(broker: FakeBroker) -> None:
+    at = second_ago(900)
+    runs = [a_run(priority=n * 7 % 10, run_after=at + timedelta(seconds=n * 13 % 50)) for n in range(200)]
+    assert dispatch().published == len(runs)
+    wanted = sorted(runs, key=lambda run: (-run.priority, run.run_after, str(run.id)))
+    assert [hint.run_id for hint in broker.published] == [run.id for run in wanted]
+
+
 def test_runs_that_wait_for_their_time_do_not_hide_ready_ones(broker: FakeBroker) -> None:
     for _ in range(5):
         a_run(priority=9, run_after=second_ago(-60))
