@@ -61,16 +61,34 @@ DELETE_QUEUE: LiteralString = "DELETE FROM everyslot_transport_queue WHERE name 
 
 DELETE_MESSAGES: LiteralString = "DELETE FROM everyslot_transport_message WHERE queue = ANY (%(names)b::text[])"
 
+# The advisory locks of sessions that consume: a class of our own, and the holder's number (pg_locks shows both).
+_LOCK_CLASS: LiteralString = "1163088976"
+_LOCK_KEY: LiteralString = "mod(id, 2147483647)::integer"
+_LOCKS: LiteralString = (
+    "SELECT l.objid::bigint FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2"
+    " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+    " AND l.classid = " + _LOCK_CLASS
+)
+
 # A connection begins to consume: its row carries the lease (seconds) of all that it will hold. Only queues that may
-# leave note when they were used; the others would only be written by every worker at once.
-HOLD: LiteralString = """
+# leave note when they were used; the others would only be written by every worker at once. The lock is taken before
+# the row can be seen.
+HOLD: LiteralString = (
+    """
 WITH used AS (
     UPDATE everyslot_transport_queue SET was_consumed = true, last_used_at = now()
      WHERE name = ANY (%(queues)b::text[]) AND (auto_delete OR expires IS NOT NULL)
 )
 INSERT INTO everyslot_transport_holder (queues, alive_until)
-VALUES (%(queues)b::text[], now() + %(lease)s * interval '1 second') RETURNING id
-"""
+VALUES (%(queues)b::text[], now() + %(lease)s * interval '1 second')
+RETURNING id, pg_try_advisory_lock("""
+    + f"{_LOCK_CLASS}, {_LOCK_KEY})"
+)
+
+# The session holds nothing any more, but lives on.
+UNLOCK: LiteralString = (
+    f"SELECT pg_advisory_unlock({_LOCK_CLASS}, {_LOCK_KEY}) FROM (SELECT %(holder)s::bigint) AS h (id)"
+)
 
 # It consumes from other queues now; no row back: the lease is lost.
 HOLD_OTHER: LiteralString = """
@@ -85,11 +103,17 @@ UPDATE everyslot_transport_holder
  WHERE id = %(holder)s RETURNING id
 """
 
-# Renew the lease of everything that a connection holds; no row back: it is lost.
-RENEW: LiteralString = """
-UPDATE everyslot_transport_holder SET alive_until = now() + %(lease)s * interval '1 second'
+# Renew the lease of everything that a connection holds; no row back: it is lost. Behind a pooler the lock may be with
+# another server session than this one: then it says nothing about the connection's life.
+RENEW: LiteralString = (
+    """
+UPDATE everyslot_transport_holder SET alive_until = now() + %(lease)s * interval '1 second',
+       locked = """
+    + f"{_LOCK_KEY} IN ({_LOCKS} AND l.pid = pg_backend_pid())"
+    + """
  WHERE id = %(holder)s RETURNING id
 """
+)
 
 RELEASE: LiteralString = """
 WITH released AS (DELETE FROM everyslot_transport_holder WHERE id = %(holder)s RETURNING queues)
@@ -105,12 +129,19 @@ UPDATE everyslot_transport_sweep SET swept_at = now() WHERE ctid = (
 RETURNING 1
 """
 
-# Holders whose lease has expired leave; their queues count as used until now.
-REAP_HOLDERS: LiteralString = """
-WITH reaped AS (DELETE FROM everyslot_transport_holder WHERE alive_until < now() RETURNING queues)
+# Holders whose lease has expired or whose session has ended leave; their queues count as used until now.
+REAP_HOLDERS: LiteralString = (
+    """
+WITH reaped AS (
+    DELETE FROM everyslot_transport_holder
+     WHERE alive_until < now() OR (locked AND """
+    + f"{_LOCK_KEY} NOT IN ({_LOCKS}))"
+    + """
+    RETURNING queues)
 UPDATE everyslot_transport_queue SET last_used_at = now()
  WHERE (auto_delete OR expires IS NOT NULL) AND name IN (SELECT unnest(queues) FROM reaped)
 """
+)
 
 # Queues that nobody consumes leave: auto-delete ones that were consumed, and those unused for longer than x-expires.
 RETIRE_QUEUES: LiteralString = """

@@ -3,7 +3,9 @@
 Guaranteed: while the process lives, the row is renewed by a thread of its own, whatever the event loop does (a warm
 shutdown that drains a long task included). It would break if a statement held the session's lock for a whole lease;
 the session's statement timeout (15 s) forbids that for leases of 30 s and more.
-The same thread sweeps for everyone: messages of dead holders return, dying ones are buried, unused queues leave.
+The same thread sweeps for everyone: messages of dead holders return, dying ones are buried, unused queues leave. A
+holder is dead when its session has ended (its advisory lock is gone), as RabbitMQ sees it by the closed connection, or
+when its lease has expired: a frozen process, or a pooler in between.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class Keeper:
                 if self.queues:
                     self._lose()
                 else:
-                    self._forget()  # Nothing was consumed meanwhile, so nothing was lost but a number.
+                    # Nothing was consumed meanwhile, so nothing was lost but a number.
+                    self._session.rows(declarations.UNLOCK, {"holder": self.holder})
+                    self._forget()
             if self.holder is None:
                 self._begin(wanted)
             self.queues = wanted
@@ -72,6 +76,7 @@ class Keeper:
         with self._session.lock:
             if self.holder is not None:
                 self._session.count(declarations.RELEASE, {"holder": self.holder})
+                self._session.rows(declarations.UNLOCK, {"holder": self.holder})
                 self._session.listen(())
                 self._forget()
 

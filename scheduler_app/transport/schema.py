@@ -49,12 +49,14 @@ CREATE TABLE everyslot_transport_binding (
 )
 """
 
-# A holder is a connection that consumes: its one row is the lease of every message that it holds.
+# A holder is a connection that consumes: its one row is the lease of every message that it holds. While `locked` its
+# session also holds an advisory lock, by which the others see at once that the session has ended.
 HOLDER = """
 CREATE TABLE everyslot_transport_holder (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queues text[] NOT NULL DEFAULT '{}',
-    alive_until timestamptz NOT NULL
+    alive_until timestamptz NOT NULL,
+    locked boolean NOT NULL DEFAULT true
 ) WITH (fillfactor = 50)
 """
 

@@ -57,6 +57,44 @@ def test_messages_of_a_dead_consumer_return_to_others_as_redelivered(
     assert [found.delivery_info["redelivered"] for found in received] == [True, True]
 
 
+def test_messages_of_an_ended_session_return_without_waiting_for_the_lease(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    dead, living = connect(), connect()
+    channel = dead.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a", "b")
+    with consuming(channel, "work"):
+        drain(dead, 2)
+        sweep(living)
+        assert len(lease_ends(database)) == 1, "its session lives"
+        database.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1163088976"
+        )
+        sweep(living)
+        with consuming(living.channel(), "work") as received:
+            drain(living, 2)
+    assert bodies(received) == ["a", "b"]
+
+
+def test_where_a_pooler_parts_lock_and_connection_the_lease_alone_decides(
+    connect: Callable[..., Connection], database: Database
+) -> None:
+    pooled, living = connect(lease=0.6, sweep_interval=0.1), connect()
+    channel = pooled.channel()
+    declare(channel, "work")
+    publish(channel, "work", "a")
+    with consuming(channel, "work"):
+        drain(pooled, 1)
+        database.execute("UPDATE everyslot_transport_holder SET locked = false")  # no sweep until it has renewed
+        pooled.connection._session.rows("SELECT pg_advisory_unlock_all()")
+        first = lease_ends(database)
+        wait_until(lambda: lease_ends(database) > first, what="the lease is renewed")
+        assert database.execute("SELECT locked FROM everyslot_transport_holder").fetchone() == (False,)
+        sweep(living)
+        assert len(lease_ends(database)) == 1
+
+
 def test_the_sweep_of_a_dead_consumers_last_delivery_buries_it(
     connect: Callable[..., Connection], database: Database
 ) -> None:

@@ -150,7 +150,7 @@ def _ending(attempt: Attempt, run: JobRun, worker: str) -> str:
         return f"{who}: [yellow]failed, tried again{later}[/]"
     if attempt.outcome == "returned":
         return f"{who}: [green]succeeded[/]"
-    return f"{who}: [red]{escape(attempt.outcome)}[/] {escape(attempt.error.partition(chr(10))[0])}"
+    return f"{who}: [red]{escape(attempt.error.partition(chr(10))[0] or attempt.outcome)}[/]"
 
 
 def show_verdict(console: Console, checks: Sequence[Check]) -> None:

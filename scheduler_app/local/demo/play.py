@@ -68,6 +68,9 @@ def _environment(services: Services, url: str, folder: Path) -> dict[str, str]:
         "SECRET_KEY": secrets.token_urlsafe(50),
         "DEBUG": "true",
         "EVERYSLOT_MEDIA_ROOT": str(media),
+        # What a leader marked and did not publish before it was killed is sent again after so many seconds, within the
+        # time that we wait for the last run.
+        "EVERYSLOT_DISPATCH_TIMEOUT": "10",
         "DJANGO_SETTINGS_MODULE": "config.settings",
         "CELERY_SKIP_CHECKS": "1",
     }
