@@ -7,7 +7,7 @@ ARGS ?=
 STACK ?= local
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help demo up test check bench chaos proof lock clean ready
+.PHONY: help demo up test check bench proof lock clean ready
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -27,11 +27,8 @@ proof: ready ## Run the tests that take minutes by nature
 check: ready ## Lint, types, import contract, migrations, deployment checks
 	@exec $(PY) -m scheduler_app.local check $(ARGS)
 
-bench: ready ## Measure, beside other schedulers where they are installed
+bench: ready ## Measure: schedules, no-op runs beside plain Celery tasks, the way of a single call (minutes)
 	@exec $(PY) -m scheduler_app.local run $(PY) -m tests.bench $(ARGS)
-
-chaos: ready ## Kill, stall and cut things at random, then check the invariants
-	@exec $(PY) -m scheduler_app.local run $(PY) -m tests.chaos $(ARGS)
 
 lock: ready ## Write requirements.lock anew from pyproject.toml
 	@$(PY) -m pip install --quiet uv

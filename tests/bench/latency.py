@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 
-def main() -> int:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=100)
-    calls = parser.parse_args().calls
+    calls = parser.parse_args(arguments).calls
     from tests.bench.throughput import _setup
 
     _setup()
@@ -43,7 +43,6 @@ def main() -> int:
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.wait(30)
-    return 0
 
 
 def _waits(kind: str, times: Path, calls: int) -> list[float]:
@@ -67,4 +66,4 @@ def _waits(kind: str, times: Path, calls: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 
-def main() -> int:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prefetch", type=int, default=100)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     _setup()
     ratios = []
     for number in range(1, options.rounds + 1):
@@ -33,7 +33,6 @@ def main() -> int:
         ratios.append(durable / plain)
         print(f"round {number}: plain {plain:7.0f}/s   durable {durable:7.0f}/s   ratio {ratios[-1]:.2f}", flush=True)
     print(f"median ratio {statistics.median(ratios):.2f}")
-    return 0
 
 
 def _setup() -> None:
@@ -119,4 +118,4 @@ def _wait(times: Path, runs: int, timeout: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])
