@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 from uuid import UUID
@@ -139,7 +140,14 @@ class DurableConsumer(Consumer):
 
     def _dead_letter(self, message: Any, error: Exception) -> None:
         logger.error("a message that cannot be run goes to the dead letters: %s", error)
-        if not message.acknowledged:
+        if message.acknowledged:
+            return
+        if forged_deaths(message.headers):
+            # RabbitMQ's dead-lettering stops for good at such a header, and with it every death that comes after.
+            queue = str(message.delivery_info.get("routing_key", ""))
+            letter = replace(read_death(message.headers, message.body, queue), reason="rejected")
+            self.ledger.bury(letter, lambda: message.ack_log_error(logger, self.connection_errors))
+        else:
             message.reject_log_error(logger, self.connection_errors, requeue=False)
 
     def _identity(self) -> Identity:
@@ -177,6 +185,8 @@ def validate(message: Any) -> None:
         or not isinstance(headers.get("id"), str)
     ):
         raise Malformed("not a Celery message: the task or id header is missing")
+    if forged_deaths(headers):
+        raise Malformed("the x-death header is not the broker's")
     limits = headers.get("timelimit")
     if limits is not None and not (isinstance(limits, _LISTED) and len(limits) == 2 and all(map(_seconds, limits))):
         raise Malformed(f"the timelimit header is {limits!r}")
@@ -189,6 +199,12 @@ def validate(message: Any) -> None:
         raise Malformed("the body is not [args, kwargs, embed]")
     if not (body[2] is None or isinstance(body[2], dict)):
         raise Malformed("the body's third part is not an object")
+
+
+def forged_deaths(headers: Any) -> bool:
+    """Whether a message carries an x-death header that no broker has written: not a list of tables."""
+    deaths = headers.get("x-death") if isinstance(headers, dict) else None
+    return deaths is not None and not (isinstance(deaths, list) and all(isinstance(each, dict) for each in deaths))
 
 
 def _seconds(value: Any) -> bool:

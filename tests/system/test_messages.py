@@ -122,6 +122,10 @@ def dead_kinds() -> dict[str, Sent]:
             **{"other": marked("datetime"), ATTEMPT_HEADER: ...}
         ),
         "a secret in another header": changed(**{"api_token": "hunter2", ATTEMPT_HEADER: ...}),
+        "forged deaths that are a text": changed(**{"x-death": "often", ATTEMPT_HEADER: ...}),
+        "forged deaths that are numbers": changed(**{"x-death": [1, 2]}),
+        "forged deaths of a task that nobody knows": changed(**{"x-death": [1, 2], "task": "tests.nobody"}),
+        "a forged count of deliveries": changed(**{"x-delivery-count": "many", ATTEMPT_HEADER: ...}),
         "many deep headers": changed(**{"deep": deep(12), "many": list(range(1000)), ATTEMPT_HEADER: ...}),
         "an ordinary task's expiry that is no instant": ordinary(expires="whenever"),
         "an ordinary task's start that is no instant": ordinary(eta="tomorrow"),
@@ -210,7 +214,7 @@ def test_every_bad_message_becomes_one_dead_letter_and_the_worker_goes_on(
     assert worker.log.count("ready.") == 1, "the consumer had to begin anew"
     for letter in DeadLetter.objects.all():
         assert (letter.queue, letter.reason) == ("default", "rejected"), letter.headers
-        assert letter.headers["x-death"], "it came through the broker's dead-letter exchange"
+        assert letter.headers["x-death"], "it came through the broker's dead-letter exchange, or says that it did"
     assert "hunter2" not in str(DeadLetter.objects.values_list("headers", flat=True))
 
 
