@@ -28,6 +28,8 @@ logger = logging.getLogger("everyslot.beat")
 # RedBeat looks for these by their plain names only, and ignores the timeouts when they come as `CELERY_REDBEAT_…`.
 REDBEAT_SETTINGS = ("redbeat_redis_url", "redbeat_redis_options")
 
+NO_REDIS = "redis://"  # never connected to; without an address RedBeat warns that it would take the broker's
+
 # RedBeat's own acquisition blocks the process, and its failure leaves a scheduler that dies at its first tick.
 beat_init.disconnect(acquire_distributed_beat_lock)
 
@@ -62,6 +64,8 @@ class EveryslotScheduler(RedBeatScheduler):
         for name in REDBEAT_SETTINGS:
             if (value := app.conf.get(name)) is not None:
                 app.conf[name] = value
+        if not self._redis:
+            app.conf.redbeat_redis_url = NO_REDIS
         super().__init__(app, **kwargs)
 
     # -- the main thread's loop

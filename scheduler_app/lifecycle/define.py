@@ -74,6 +74,7 @@ def create(fields: Mapping[str, Any], *, origin: str, by: str = "") -> Job:
         now = database_now()
         job = with_changes(None, fields, now)
         job.origin = Origin(origin)
+        job.created_at = job.updated_at = now  # the instant from which its slots count
         job.next_run_at = _cursor(job, now)
         _save(job)
     emit("job.created", job=job.pk, name=job.name, by=by)

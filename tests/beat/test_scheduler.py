@@ -134,8 +134,14 @@ def test_redbeat_does_not_acquire_its_lock_by_itself() -> None:
     assert not beat_init.disconnect(acquire_distributed_beat_lock), "it is not connected any more"
 
 
-def test_the_options_for_redis_reach_redbeat_by_their_plain_names(app: Celery) -> None:
+def test_the_options_for_redis_reach_redbeat_by_their_plain_names(app: Celery, settings: Any) -> None:
+    settings.EVERYSLOT = settings.EVERYSLOT | {"redis_url": "redis://127.0.0.1/0"}
     app.conf.update(redbeat_redis_url="redis://127.0.0.1/0", redbeat_redis_options={"socket_timeout": 1.0})
     EveryslotScheduler(app)
     assert app.redbeat_conf.is_key_in_conf("redbeat_redis_options")
-    assert app.redbeat_conf.is_key_in_conf("redbeat_redis_url")
+    assert app.redbeat_conf.redis_url == "redis://127.0.0.1/0"
+
+
+def test_without_redis_nothing_is_said_about_it(scheduler: EveryslotScheduler, caplog: Any) -> None:
+    ticks(scheduler)
+    assert "redbeat" not in caplog.text.lower()

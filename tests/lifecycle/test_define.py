@@ -34,6 +34,15 @@ def test_a_new_job_first_runs_at_the_first_slot_strictly_after_now() -> None:
     assert job.next_run_at == job.anchor + HOUR
 
 
+def test_the_instant_of_a_jobs_creation_is_the_one_from_which_its_slots_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = database_now().replace(microsecond=999_999)
+    monkeypatch.setattr(define, "database_now", lambda: edge)
+    job = a_job(schedule="@every 1s")
+    job.refresh_from_db()
+    assert job.created_at == edge
+    assert job.next_run_at == edge + timedelta(microseconds=1)
+
+
 def test_a_new_job_that_starts_later_has_its_first_slot_at_its_start() -> None:
     start = database_now().replace(microsecond=0) + timedelta(days=3)
     assert a_job(schedule="@every 1h", start_at=start).next_run_at == start
