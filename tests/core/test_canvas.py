@@ -81,7 +81,7 @@ def test_making_successors_changes_nothing_in_the_canvas() -> None:
 @pytest.mark.parametrize(
     ("canvas", "order"),
     [
-        pytest.param({"chain": [call("c"), dict(chain(app.signature("a"), app.signature("b")))]}, ["a", "b", "c"],
+        pytest.param({"chain": [call("z"), dict(chain(*map(app.signature, "abcd")))]}, ["a", "b", "c", "d", "z"],
                      id="a chain in a chain"),
         pytest.param({"link": [dict(group(app.signature("a"), app.signature("b")))]}, ["a", "b"], id="a group as link"),
         pytest.param({"chain": [dict(group([app.signature("a"), chain(app.signature("b"), app.signature("c"))]))]},
