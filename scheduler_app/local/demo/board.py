@@ -123,7 +123,7 @@ class Board:
             **{s.value: Count("runs", filter=Q(runs__status=s)) for s in (Status.SUCCEEDED, Status.DEAD)},
             "retried": Count("runs", filter=Q(runs__attempts__gt=1)),
         }
-        for job in Job.objects.annotate(**counted).values("name", *counted):
+        for job in Job.objects.order_by("id").annotate(**counted).values("name", *counted):
             table.add_row(*(str(value) for value in job.values()))
         return table
 
