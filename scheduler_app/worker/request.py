@@ -98,6 +98,8 @@ class DurableRequest(Request):
         way, delay, free, extra = way_out(error)
         last = exhausted and way is Way.FAILED
         said = getattr(error, "said", "") or describe(error)
+        if way is Way.TIMED_OUT:
+            said = over_time(self.claim.time_limit)
         traceback = "" if way is Way.LOST else storable(str(exc_info.traceback or ""))
         event = "task-retried" if way is Way.RETRY else "task-failed"
         self.send_event(event, exception=storable(said, 500), traceback=traceback)
@@ -113,7 +115,7 @@ class DurableRequest(Request):
         if soft:
             logger.warning("soft time limit of %s s over for %s[%s]", timeout, self.name, self.id)
         else:
-            self.end(Way.TIMED_OUT, error=f"killed: over its time limit of {timeout} s")
+            self.end(Way.TIMED_OUT, error=over_time(timeout))
 
     def end(
         self,
@@ -172,6 +174,11 @@ def way_out(error: BaseException) -> tuple[Way, float | None, bool, int]:
         return (Way.REQUEUED if error.requeue else Way.REJECTED), None, False, 0
     simple = ((Ignore, Way.IGNORED), (GiveUp, Way.GAVE_UP), (Cancelled, Way.CANCELLED), (_LOST, Way.LOST))
     return next((way for kind, way in simple if isinstance(error, kind)), Way.FAILED), None, False, 0
+
+
+def over_time(seconds: float) -> str:
+    """The error of a killed attempt; the pool's own text says less."""
+    return f"killed: over its time limit of {seconds} s"
 
 
 def with_extra(ending: Ending, extra: int) -> Ending:

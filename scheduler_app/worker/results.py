@@ -55,7 +55,9 @@ class RunBackend(DatabaseBackend):
             meta["result"] = run.result
         elif state in (states.FAILURE, states.RETRY):
             last = Attempt.objects.filter(run_id=run.id, number=run.attempts).first()
-            meta["result"] = self.exception_to_python(_exception(run.last_error, last.outcome if last else ""))
+            error = self.exception_to_python(_exception(run.last_error, last.outcome if last else ""))
+            # `get()` raises it: what is no Exception (GeneratorExit, CancelledError) would end the process that asks.
+            meta["result"] = error if isinstance(error, Exception) else Exception(run.last_error)
             meta["traceback"] = (last.traceback if last else "") or run.last_error
         elif state == states.REVOKED:
             what = {"exc_type": "TaskRevokedError", "exc_message": [run.reason], "exc_module": "celery.exceptions"}
