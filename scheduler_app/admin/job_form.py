@@ -16,7 +16,7 @@ from scheduler_app.admin.preview import PreviewWidget
 from scheduler_app.conf import conf
 from scheduler_app.core.errors import InvalidDefinition
 from scheduler_app.lifecycle import catalog
-from scheduler_app.lifecycle.define import VersionConflict
+from scheduler_app.lifecycle.define import DECLARED_BY_TASK, VersionConflict
 from scheduler_app.lifecycle.rules import FIELDS, payload_from_text
 from scheduler_app.lifecycle.validate import validate
 from scheduler_app.models import Job
@@ -89,7 +89,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False, label="Time zone", widget=ZoneWidget(attrs={"list": "everyslot-zones", "autocomplete": "off"})
     )
     queue = forms.ChoiceField(required=False, widget=UnfoldAdminSelectWidget)
-    priority = Number(int, help_text="0 to 9, higher first.")
+    priority = Number(int, "as the task declares", help_text="0 to 9, higher first.")
     starting_deadline = Number(int, "none", help_text="Seconds after which a late slot is skipped. Empty: never.")
     catch_up_limit = Number(int, help_text="Missed slots that run at most.")
     misfire_grace = Number(int, help_text="Seconds within which a late slot does not count as missed.")
@@ -103,7 +103,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         widget=UnfoldAdminSelectWidget(choices=[("", "as the task declares"), ("true", "Yes"), ("false", "No")]),
         help_text="Whether each delay is drawn at random between 0 and its bound.",
     )  # fmt: skip
-    time_limit = Number(int, help_text="Seconds after which an attempt is killed.")
+    time_limit = Number(int, "as the task declares", help_text="Seconds after which an attempt is killed.")
 
     class Meta:
         model = Job
@@ -111,15 +111,16 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        saved = self.instance if self.instance.pk else None
         for name in FIELDS:
-            if name in self.fields and name not in self.initial:
+            if name in self.fields and name not in self.initial and (saved or name not in DECLARED_BY_TASK):
                 self.initial[name] = Job._meta.get_field(name).get_default()  # type: ignore[union-attr]
         if "task" in self.fields:
             known = [(each.name, each.name) for each in catalog.all_tasks()]
             self._offer("task", [("", "Select a task"), *known])
         if "queue" in self.fields:
-            self._offer("queue", [(name, name) for name in conf().queues])
-        saved = self.instance if self.instance.pk else None
+            undecided = [] if saved else [("", "as the task declares")]
+            self._offer("queue", [*undecided, *((name, name) for name in conf().queues)])
         self.fields["expected_version"].initial = saved.version if saved else None
         widget = self.fields["coming"].widget
         widget.job = saved
@@ -149,5 +150,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error(fault.field if fault.field in self.fields else None, fault.reason)
 
     def definition(self) -> dict[str, Any]:
-        """The fields of the job as they were typed, without those that have a fault already."""
-        return {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
+        """The fields of the job as they were typed, without those that have a fault or are left to the task."""
+        left = () if self.instance.pk else DECLARED_BY_TASK
+        typed = {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
+        return {name: value for name, value in typed.items() if name not in left or value not in (None, "")}

@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+DECLARED_BY_TASK: Final = ("queue", "priority", "time_limit")
 COUNTED: Final = 100_000  # passed slots counted one by one at most
 
 
@@ -68,7 +69,11 @@ class VersionConflict(EveryslotError):
 
 
 def create(fields: Mapping[str, Any], *, origin: str, by: str = "") -> Job:
-    """A new job; raises InvalidJob with all faults. Its first slot is the first one strictly after now."""
+    """A new job; raises InvalidJob with all faults. Its first slot is the first one strictly after now.
+
+    What `fields` leave out is as the task declares it (`DECLARED_BY_TASK`), else the default.
+    """
+    fields = {**_declared(fields.get("task")), **fields}
     with transaction.atomic():
         _refuse(validate(fields))
         now = database_now()
@@ -79,6 +84,12 @@ def create(fields: Mapping[str, Any], *, origin: str, by: str = "") -> Job:
         _save(job)
     emit("job.created", job=job.pk, name=job.name, by=by)
     return job
+
+
+def _declared(task: object) -> dict[str, Any]:
+    options = catalog.find(task) if isinstance(task, str) else None
+    found = {name: getattr(options, name, None) for name in DECLARED_BY_TASK}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def update(

@@ -59,16 +59,23 @@ def test_a_job_is_defined_through_the_form(client: Client) -> None:
 def test_an_empty_form_offers_the_defaults_and_a_job_is_made_from_them(client: Client) -> None:
     form = client.get(f"{LIST}add/").context["adminform"].form
     offered = {field.name: field.value() for field in form if field.value() is not None and field.name != "coming"}
-    assert (offered["time_limit"], offered["priority"], offered["queue"], offered["timezone"]) == (
-        900,
-        4,
-        "default",
-        "UTC",
-    )
+    assert (offered["catch_up"], offered["timezone"]) == ("latest", "UTC")
+    assert not {"time_limit", "priority", "queue"} & offered.keys(), "these are the task's to say"
     typed = {name: value for name, value in offered.items() if value is not False}
     client.post(f"{LIST}add/", typed | {"name": "plain", "task": "tests.report", "payload": "{}"})
     job = Job.objects.get()
     assert (job.misfire_grace, job.catch_up_limit, job.jitter, job.enabled) == (60, 100, 0, True)
+    assert (job.time_limit, job.priority, job.queue) == (900, 4, "default")
+
+
+def test_what_a_new_form_leaves_empty_is_as_the_task_declares_and_an_old_one_asks_for_it(client: Client) -> None:
+    empty = {"queue": "", "priority": "", "time_limit": ""}
+    with known_tasks(options(queue="slow", priority=7, time_limit=1800)):
+        client.post(f"{LIST}add/", FORM | empty)
+        job = Job.objects.get()
+        assert (job.queue, job.priority, job.time_limit) == ("slow", 7, 1800)
+        answer = client.post(f"{LIST}{job.pk}/change/", FORM | empty | {"expected_version": "1"})
+    assert set(answer.context["adminform"].form.errors) == set(empty)
 
 
 def test_every_fault_stands_beside_its_field_in_the_words_of_the_code(client: Client) -> None:

@@ -204,6 +204,14 @@ def test_what_a_job_leaves_open_is_retried_as_its_task_declares() -> None:
     assert (policy.max_attempts, policy.backoff, policy.backoff_max) == (7, 9.0, 600.0)
 
 
+def test_what_a_new_job_leaves_out_is_as_its_task_declares() -> None:
+    with known_tasks(options(queue="slow", priority=7, time_limit=1800)):
+        job = a_job(name="left out")
+        given = a_job(name="given", queue="fast", time_limit=5)
+    assert (job.queue, job.priority, job.time_limit) == ("slow", 7, 1800)
+    assert (given.queue, given.priority, given.time_limit) == ("fast", 7, 5)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_every_change_wakes_the_recorder_after_its_commit() -> None:
     with connection.cursor() as cursor:
