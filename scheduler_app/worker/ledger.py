@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 # Seconds of known-short work that may wait claimed, a pool process: what the pool does while one batch is written.
 HORIZON_LEAST, HORIZON_MOST = 0.008, 0.050
+LONG = 4 * HORIZON_MOST  # seconds after which a run is long, whatever its task took before
 LEARNING = 0.2  # weight of the newest run time in a task's average
 BATCH = 500
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between tries while the database is away
@@ -205,9 +206,10 @@ class Ledger:
         if self._closed_to_claims or not self._open.is_set():
             return []
         slots = self._slots()
-        busy = len(self._running) + self._claiming
-        spare = slots * self._horizon - sum(
-            self._seconds.get(request.task.name, self._horizon) for request in list(self._running.values())[slots:]
+        running = list(self._running.values())
+        busy = len(running) + self._claiming
+        spare = self._horizon * max(0, slots - sum(map(self._is_long, running))) - sum(
+            self._seconds.get(request.task.name, self._horizon) for request in running[slots:]
         )
         chosen: list[Delivery] = []
         while self._inbox and len(chosen) < BATCH:
@@ -223,6 +225,11 @@ class Ledger:
                 break
         self._claiming += len(chosen)
         return chosen
+
+    def _is_long(self, request: DurableRequest) -> bool:
+        """Whether its slot may not be free soon: nothing is claimed ahead for it, lest it wait there as "running"."""
+        late = time.monotonic() - request.submitted > LONG
+        return late or self._seconds.get(request.task.name, LONG) > self._horizon
 
     def _persist(self, ended: Sequence[Ended], deliveries: Sequence[Delivery]) -> tuple[UUID, Written]:
         """Write the batch, however long the database is away."""
@@ -277,6 +284,7 @@ class Ledger:
                 continue
             started.add(claim.run_id)
             request = delivery.start(claim, worker)
+            request.submitted = time.monotonic()
             self._running[claim.run_id] = request
             self._unsettled[claim.run_id] = claim.attempt
             if self._closed_to_claims:

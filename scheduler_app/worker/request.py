@@ -39,6 +39,7 @@ class DurableRequest(Request):
     policy: RetryPolicy
     ledger: Ledger
     unreadable = ""
+    submitted = 0.0  # on the monotonic clock, when it was handed to the pool
     ended = False
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:

@@ -172,15 +172,11 @@ class Programs:
 
 @contextmanager
 def programs(broker: str = "postgres") -> Iterator[Programs]:
-    """Start programs; all are ended, whatever happens, and their logs are shown when a test fails."""
+    """Start programs; all are ended, whatever happens. tests/conftest.py shows their logs when a test fails."""
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
         started = Programs(Path(folder), broker)
         try:
             yield started
-        except BaseException:
-            for each in started.made:
-                print(f"--- {each.name}\n{each.log}")
-            raise
         finally:
             for each in started.made:
                 each.end()

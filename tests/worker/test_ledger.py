@@ -1,0 +1,62 @@
+"""What the ledger claims: what the pool starts at once, and a little ahead only for slots that will soon be free."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler_app.models.ids import new_id
+from scheduler_app.store.work import Wanted
+from scheduler_app.worker.ledger import HORIZON_LEAST, LONG, Delivery, Ledger
+
+SLOTS = 2
+SHORT = HORIZON_LEAST / 10
+LOTS = 200
+
+
+def a_ledger(*running: Any) -> Ledger:
+    ledger = Ledger(lambda: SLOTS, lambda request: None, lambda call: None)
+    ledger.open_for(new_id())
+    ledger.learn("short", SHORT)
+    ledger.learn("long", 60.0)
+    ledger._running = {new_id(): each for each in running}
+    for _ in range(LOTS):
+        ledger.offer(Delivery(Wanted(new_id(), 0), "short", lambda *_: None, lambda: None))  # type: ignore[arg-type,return-value]
+    return ledger
+
+
+def a_request(task: str, age: float) -> Any:
+    return SimpleNamespace(task=SimpleNamespace(name=task), submitted=time.monotonic() - age)
+
+
+AHEAD = round(HORIZON_LEAST / SHORT)  # short runs that keep one slot busy for the horizon
+
+
+@pytest.mark.parametrize(
+    ("running", "claimed"),
+    [
+        ([], SLOTS + SLOTS * AHEAD),
+        ([("short", 0), ("short", 0)], SLOTS * AHEAD),
+        ([("long", 0)], 1 + AHEAD),
+        ([("long", 0), ("short", 0)], AHEAD),
+        ([("long", 0), ("long", 0)], 0),
+        ([("never seen", 0), ("never seen", 0)], 0),
+        ([("short", 2 * LONG), ("short", 2 * LONG)], 0),
+    ],
+    ids=["idle", "short ones", "a long one", "long and short", "long ones", "unknown ones", "short ones that hang"],
+)
+def test_short_runs_are_claimed_ahead_for_slots_that_will_soon_be_free(
+    running: list[tuple[str, float]], claimed: int
+) -> None:
+    chosen = len(a_ledger(*(a_request(task, age) for task, age in running))._choose())
+    assert abs(chosen - claimed) <= 1, "rounding may cost or give one"
+    assert chosen >= min(claimed, SLOTS - len(running))
+
+
+def test_nothing_is_claimed_once_the_worker_is_told_to_stop() -> None:
+    ledger = a_ledger()
+    ledger.close_to_claims()
+    assert ledger._choose() == []
