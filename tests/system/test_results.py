@@ -27,7 +27,7 @@ from tests.support.brokers import broker_url
 from tests.support.programs import Programs, programs, wait_until
 from tests.support.workload import echo, gated, lines, noted, plain
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.django_db]  # the mark makes the database, also when only some run
 
 MODULES = {"EVERYSLOT_TASK_MODULES": "tasks,tests.support.workload,tests.support.endings"}
 
