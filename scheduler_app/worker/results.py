@@ -24,7 +24,7 @@ _STATES = {
     Status.SKIPPED: states.REVOKED,
 }
 
-_ENDS_OF_A_PROCESS = {Way.LOST: "WorkerLostError", Way.TIMED_OUT: "TimeLimitExceeded"}
+_ENDS_OF_A_PROCESS: dict[str, str] = {Way.LOST: "WorkerLostError", Way.TIMED_OUT: "TimeLimitExceeded"}
 
 
 class RunBackend(DatabaseBackend):
