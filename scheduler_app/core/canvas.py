@@ -17,13 +17,17 @@ CHORD_REFUSED = "chords are not supported by durable tasks: a group in the middl
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """A run to make. `canvas` is what follows it in turn; `options` are Celery's call options."""
+    """A run to make. `canvas` is what follows it in turn; `options` are Celery's call options.
+
+    `takes_result` says that its first argument is what its predecessor returned (for an error link, its id).
+    """
 
     task: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
     canvas: dict[str, Any] | None = None
+    takes_result: bool = False
 
 
 def canvas_of(
@@ -80,6 +84,7 @@ def _apply(signature: Signature, first: tuple[Any, ...], rest: list[Signature]) 
             dict(signature.get("kwargs") or {}),
             options,
             canvas_of(own, _listed(options.pop("link", None)), _listed(options.pop("link_error", None))),
+            takes_result=not signature.get("immutable"),
         )
 
 

@@ -58,10 +58,18 @@ def describe(error: BaseException) -> str:
     return storable(f"{name}: {message}" if message else name)
 
 
+NOT_STORED = "result not stored"
+
+
 def note(reason: str, value: object = None, limit: int = 2000) -> dict[str, str]:
     """What stands in the place of a result that could not be stored."""
     try:
         shown = repr(value)
     except Exception as error:
         shown = f"<its repr raised {type(error).__name__}>"
-    return {"everyslot": "result not stored", "reason": storable(reason, 500), "repr": storable(shown, limit)}
+    return {"everyslot": NOT_STORED, "reason": storable(reason, 500), "repr": storable(shown, limit)}
+
+
+def is_note(result: object) -> bool:
+    """Whether this is `note`'s, and not a result."""
+    return isinstance(result, dict) and result.get("everyslot") == NOT_STORED

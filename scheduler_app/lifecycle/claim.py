@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DataError, transaction
 
 from scheduler_app.conf import conf
 from scheduler_app.core.errors import LostGround
@@ -27,6 +27,7 @@ from scheduler_app.store.work import (
     claim_runs,
     finish_attempts,
     hold_busy,
+    takes_json,
 )
 
 
@@ -55,6 +56,19 @@ def write(worker: UUID, finishes: Sequence[Finish], wanted: Sequence[Wanted]) ->
     if claims is None:
         return Written({d.run_id: d for d in done})
     return Written({d.run_id: d for d in done}, {c.run_id: c for c in claims.claimed}, frozenset(claims.skipped))
+
+
+def unstorable(results: Sequence[str]) -> frozenset[str]:
+    """Which of these JSON texts PostgreSQL does not take, found by offering it each alone."""
+    return frozenset(result for result in results if not _takes(result))
+
+
+def _takes(result: str) -> bool:
+    try:
+        with transaction.atomic():
+            return takes_json(result)
+    except DataError:
+        return False
 
 
 def _announce(done: Sequence[Done], finishes: Sequence[Finish]) -> None:

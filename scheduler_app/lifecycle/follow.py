@@ -7,33 +7,47 @@ link of a chain. A successor that is an ordinary Celery task has no row; it is s
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from celery import current_app
 from django.db import transaction
 
 from scheduler_app.core.canvas import Successor, after_death, after_success
+from scheduler_app.core.errors import InvalidDefinition
 from scheduler_app.core.payload import decode
 from scheduler_app.core.states import Status
+from scheduler_app.core.text import describe, is_note, storable
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.enqueue import new_run
 from scheduler_app.models.ids import new_id
-from scheduler_app.store.enqueue import NewRun, insert_runs
+from scheduler_app.store.enqueue import NewRun, insert_runs, refuse_runs
 from scheduler_app.store.work import Done, Finish
+
+logger = logging.getLogger("everyslot")
 
 
 def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
-    """Insert what follows these endings, in the open transaction; how many rows were added."""
+    """Insert what follows these endings, in the open transaction; how many rows were added.
+
+    A successor that cannot be made (arguments too large, a queue that is gone) is a dead run with the reason, so that
+    a chain never ends without a word.
+    """
     results = {finish.run_id: finish.ending.result for finish in finishes}
     new: list[NewRun] = []
+    refused: dict[UUID, str] = {}
     for each in done:
         if each.canvas is not None:
             for successor in _successors(each, results[each.run_id]):
-                new += _place(each, successor)
-    return len(insert_runs(new)) if new else 0
+                _place(each, successor, new, refused)
+    added = len(insert_runs(new)) if new else 0
+    if refused:
+        refuse_runs(refused)
+    return added
 
 
 def _successors(done: Done, result: str | None) -> list[Successor]:
@@ -43,18 +57,41 @@ def _successors(done: Done, result: str | None) -> list[Successor]:
     return after_death(canvas, str(done.run_id)) if done.status is Status.DEAD else []
 
 
-def _place(done: Done, successor: Successor) -> list[NewRun]:
-    """The row of a durable successor; nothing for an ordinary task, which is sent after commit."""
-    if catalog.find(successor.task) is None:
-        transaction.on_commit(lambda: _send(successor), robust=True)
-        return []
+def _place(done: Done, successor: Successor, new: list[NewRun], refused: dict[UUID, str]) -> None:
+    """Add the row of a durable successor; an ordinary task is sent after commit."""
+    is_durable = catalog.find(successor.task) is not None
     try:
-        return [_row(done, successor)]
+        if successor.takes_result and is_note(successor.args[0]):
+            raise InvalidDefinition("args", "the result to pass on could not be stored")
+        if is_durable:
+            new.append(_row(done, successor))
+        else:
+            transaction.on_commit(lambda: _send(successor), robust=True)
     except Exception as error:
-        # The predecessor has ended and stays so, and the ledger lives on, whatever a signature holds; what could not
-        # follow is said, not swallowed. No statement ran yet that could have broken the transaction.
+        # The predecessor has ended and stays so, and the ledger lives on, whatever a signature holds. No statement
+        # ran yet that could have broken the transaction.
         emit("run.successor_refused", run=done.run_id, task=successor.task, error=str(error))
-        return []
+        if not is_durable:
+            logger.error("%s, called after run %s, was not sent: %s", successor.task, done.run_id, error)
+            return
+        row = _bare_row(done, successor)
+        new.append(row)
+        refused[row.id] = storable(f"refused as the successor of run {done.run_id}: {describe(error)}")
+
+
+def _bare_row(done: Done, successor: Successor) -> NewRun:
+    """What can always be said of a successor: its task, its id if that is one, and whom it follows."""
+    row = new_run(
+        successor.task, (), {}, run_id=_uuid(successor.options), triggered_by=f"run {done.run_id}", must_fit=False
+    )
+    return replace(row, marked=False)
+
+
+def _uuid(options: Mapping[str, Any]) -> UUID:
+    try:
+        return UUID(str(options["task_id"]))
+    except (KeyError, ValueError):
+        return new_id()
 
 
 def _row(done: Done, successor: Successor) -> NewRun:

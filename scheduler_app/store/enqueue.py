@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -65,6 +65,11 @@ def insert_runs(runs: Sequence[NewRun]) -> set[UUID]:
         "priorities": [r.priority for r in runs],
     }
     return {row[0] for row in hot_rows(_SQL["insert_runs"], params)}
+
+
+def refuse_runs(errors: Mapping[UUID, str]) -> int:
+    """End runs that were inserted in this transaction and cannot be worked on, each with its error; how many."""
+    return len(rows(_SQL["refuse_runs"], {"ids": list(errors), "errors": list(errors.values())}))
 
 
 def find_by_request_key(task: str, request_key: str) -> UUID | None:

@@ -39,3 +39,18 @@ RETURNING id;
 -- name: notify_runs
 -- Wakes the dispatcher; sent in autocommit, since NOTIFY inside a transaction takes a database-wide lock at commit.
 SELECT pg_notify('everyslot_runs', '');
+
+-- name: refuse_runs
+-- Ends runs just inserted that cannot be worked on: dead with the reason, and a dead letter each.
+WITH refused AS (
+    UPDATE scheduler_app_jobrun r SET
+        status = 'dead', reason = 'refused', last_error = v.error, finished_at = clock_timestamp()
+    FROM unnest(%(ids)s::uuid[], %(errors)s::text[]) AS v(id, error)
+    WHERE r.id = v.id AND r.status = 'queued' AND r.dispatched_at IS NULL
+    RETURNING r.id, r.task, r.queue, r.last_error
+)
+INSERT INTO scheduler_app_deadletter (run_id, attempt, task, queue, reason, detail, headers, body, digest,
+    decided_by, decision_reason)
+SELECT id, 0, task, queue, 'refused', last_error, '{}'::jsonb, '', '', '', '' FROM refused
+ON CONFLICT DO NOTHING
+RETURNING run_id;

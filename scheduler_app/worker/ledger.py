@@ -28,7 +28,7 @@ from scheduler_app.core.outcome import Ending, Way
 from scheduler_app.core.text import note
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle.bury import Letter, bury
-from scheduler_app.lifecycle.claim import Written, write
+from scheduler_app.lifecycle.claim import Written, unstorable, write
 from scheduler_app.store.work import Claimed, Finish, Wanted
 
 if TYPE_CHECKING:
@@ -260,12 +260,12 @@ class Ledger:
         return Finish(claim.run_id, claim.attempt, each.request.worker, each.ending)
 
     def _without_bad_data(self, finishes: Sequence[Finish], error: Exception) -> list[Finish]:
-        """PostgreSQL refused some value of the batch: replace results by a note, so that every run still ends."""
+        """PostgreSQL refused a value of the batch: a note takes the place of each result that it does not store."""
+        bad = unstorable([f.ending.result for f in finishes if f.ending.result is not None])
         text = json.dumps(note(f"PostgreSQL refused it: {error}"))
-        return [
-            replace(f, ending=replace(f.ending, result=text if f.ending.result else None, traceback=""))
-            for f in finishes
-        ]
+        if not bad:  # then it is a text; without it the run still ends
+            return [replace(f, ending=replace(f.ending, traceback="", error=f.ending.error and text)) for f in finishes]
+        return [replace(f, ending=replace(f.ending, result=text)) if f.ending.result in bad else f for f in finishes]
 
     # Back on the event loop.
 
