@@ -13,6 +13,7 @@ from scheduler_app.broker.publisher import Publisher
 from scheduler_app.broker.topology import dead_queue, work_queue
 from scheduler_app.models import Term
 from tests.support.brokers import broker_url
+from tests.support.invariants import broken_invariants
 from tests.support.programs import Programs, programs
 
 
@@ -35,10 +36,11 @@ def broker(request: pytest.FixtureRequest, db: None, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def run(broker: str) -> Iterator[Programs]:
-    """Start beats and workers; nobody leads before."""
+    """Start beats and workers; nobody leads before, and the invariants hold afterwards."""
     Term.objects.all().delete()
     with programs(broker) as started:
         yield started
+        assert broken_invariants() == []
     Term.objects.all().delete()
 
 
