@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scheduler_app.local.service import NativeService
 from scheduler_app.local.services import KINDS, Services
 from scheduler_app.local.supervise import Interrupted
 
@@ -32,8 +33,9 @@ def run_tests(folder: Path, arguments: Sequence[str]) -> int:
 
 
 def _side_by_side(services: Services) -> list[str]:
-    """Two test processes, each with its own database, virtual host and Redis database; one where a URL was given."""
-    if any(os.environ.get(kind.variable) for kind in KINDS.values()) or "rabbitmq" not in services.running:
+    """Two test processes, each with its own database, virtual host and Redis database, where all of that is ours."""
+    given = any(os.environ.get(kind.variable) for kind in KINDS.values())
+    if given or not isinstance(services.running.get("rabbitmq"), NativeService):  # a container has one virtual host
         return []
     return ["-p", "tests.support.side_by_side", "-n", "2", "--dist", "loadfile", "--durations", "15"]
 

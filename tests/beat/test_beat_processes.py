@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -200,7 +199,8 @@ def test_many_beats_record_each_slot_once_without_a_line_of_error(
     for each in made:
         each.ready()
     first = every_second(jobs)
-    threading.Event().wait(seconds)
+    end = first + timedelta(seconds=seconds)
+    wait_until(lambda: JobRun.objects.filter(scheduled_for__gte=end).exists(), seconds + 30, "the last slot")
     for each in made:
         each.kill(signal.SIGTERM)
     assert [each.wait() for each in made] == [0] * number

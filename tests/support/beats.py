@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from scheduler_app.lifecycle import elect
@@ -11,7 +11,6 @@ from scheduler_app.models import Job, Term
 from scheduler_app.store.term import database_time
 
 TASK = "tests.report"
-ANCHOR = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def second_ago(seconds: float = 0.0) -> datetime:

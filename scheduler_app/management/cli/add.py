@@ -22,15 +22,17 @@ GIVEN = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     job_name(parser)
-    parser.add_argument("--task", required=True, help="the name of the task, such as tasks.reports.month")
+    parser.add_argument("--task", required=True, help="the name of the task, such as tasks.reports.monthly_csv")
     parser.add_argument("--schedule", help='"0 9 * * 1", "@every 90s", "@at 2026-12-01T09:00:00Z"; empty: on demand')
     parser.add_argument("--tz", dest="timezone", help="IANA time zone of the schedule (default UTC)")
     parser.add_argument("--payload", help="the task's keyword arguments as a JSON object")
-    parser.add_argument("--queue", help="which queue its runs wait in")
-    parser.add_argument("--priority", type=int, help="0 to 9, higher first (default 4)")
+    parser.add_argument("--queue", help="which queue its runs wait in (default: the task's)")
+    parser.add_argument("--priority", type=int, help="0 to 9, higher first (default: the task's, else 4)")
     parser.add_argument("--policy", dest="concurrency_policy", choices=ConcurrencyPolicy.values, help="overlap policy")
     parser.add_argument("--catch-up", choices=CatchUp.values, help="which missed slots run")
-    parser.add_argument("--time-limit", type=int, help="seconds after which an attempt is killed (default 900)")
+    parser.add_argument(
+        "--time-limit", type=int, help="seconds after which an attempt is killed (default: the task's, else 900)"
+    )
     parser.add_argument("--max-attempts", type=int, help="attempts of a run (default: as the task declares, else 5)")
     parser.add_argument("--jitter", type=int, help="seconds by which each start may be moved back")
     parser.add_argument("--starting-deadline", type=int, help="seconds after which a late slot is skipped")
@@ -57,5 +59,5 @@ VERB = Verb(
     "define a job",
     arguments,
     run,
-    'jobs add "month report" --task tasks.reports.month --schedule "0 9 1 * *" --tz Europe/Berlin',
+    'jobs add "month report" --task tasks.reports.monthly_csv --schedule "0 9 1 * *" --tz Europe/Berlin',
 )
