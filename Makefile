@@ -21,8 +21,8 @@ up: ready ## Run web, beat and worker on 127.0.0.1 until Ctrl-C
 test: ready ## Run the tests on private PostgreSQL, RabbitMQ and Redis (ARGS="-k name")
 	@exec $(PY) -m scheduler_app.local test -m "not proof" $(ARGS)
 
-proof: ready ## Run the tests that take minutes by nature
-	@exec $(PY) -m scheduler_app.local test -m proof $(ARGS)
+proof: ready ## Run the tests that take minutes by nature, and hold promised times strictly
+	@EVERYSLOT_STRICT=1 exec $(PY) -m scheduler_app.local test -m "proof or timed" $(ARGS)
 
 check: ready ## Lint, types, import contract, migrations, deployment checks
 	@exec $(PY) -m scheduler_app.local check $(ARGS)

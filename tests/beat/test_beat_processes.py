@@ -15,7 +15,7 @@ from django.db.models import Max, Min
 from scheduler_app.models import JobRun, SkippedRange, Term
 from scheduler_app.store.term import database_time
 from tests.support.beats import due_jobs, second_ago
-from tests.support.programs import BeatProcess, programs, wait_until
+from tests.support.programs import BeatProcess, programs, promised, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
 
@@ -69,6 +69,7 @@ def first_of_next_epoch(epoch: int) -> datetime:
     return found
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("number", "code", "within"), [(signal.SIGKILL, -9, 6), (signal.SIGTERM, 0, 2)])
 def test_when_the_leader_ends_the_next_beat_records_in_time(
     start: Start, number: int, code: int, within: float
@@ -82,7 +83,7 @@ def test_when_the_leader_ends_the_next_beat_records_in_time(
     leader.kill(number)
     late = first_of_next_epoch(epoch) - at
     assert leader.wait() == code
-    assert late < timedelta(seconds=within)
+    assert late < promised(within)
     wait_until(lambda: JobRun.objects.filter(scheduled_for__gt=at + timedelta(seconds=2)).exists())
     standby.kill(signal.SIGTERM)
     assert standby.wait() == 0
@@ -110,6 +111,7 @@ Batch.write = freeze
 """
 
 
+@pytest.mark.timed
 def test_a_leader_frozen_inside_a_recording_transaction_is_refused_and_lives_on(start: Start, tmp_path: Path) -> None:
     flag = tmp_path / "freeze"
     frozen = start("frozen", before=FREEZE.format(flag=str(flag))).leads()
@@ -120,7 +122,7 @@ def test_a_leader_frozen_inside_a_recording_transaction_is_refused_and_lives_on(
     at = database_time()
     flag.touch()
     wait_until(lambda: not flag.exists(), 10, "the leader to freeze")
-    assert first_of_next_epoch(epoch) - at < timedelta(seconds=6)
+    assert first_of_next_epoch(epoch) - at < promised(6)
     recorded_by_frozen = JobRun.objects.filter(recorded_epoch=epoch).count()
     wait_until(lambda: database_time() - at > timedelta(seconds=6), 10, "the term to be long over")
     frozen.kill(signal.SIGCONT)
@@ -180,7 +182,7 @@ def test_without_a_broker_recording_goes_on_and_a_signal_is_heard(start: Start) 
     at = database_time()
     only.kill(signal.SIGTERM)
     assert only.wait() == 0
-    assert database_time() - at < timedelta(seconds=4)
+    assert database_time() - at < promised(4)
     assert Term.objects.get().holder == ""
 
 

@@ -21,7 +21,7 @@ from scheduler_app.models import Attempt, DeadLetter, JobRun, Worker
 from scheduler_app.store.term import database_time
 from scheduler_app.worker.keeper import RETRY_SECONDS
 from tests.support.brokers import broker_url
-from tests.support.programs import ROOT, WORKLOAD, Programs, WorkerProcess, wait_until
+from tests.support.programs import ROOT, WORKLOAD, Programs, WorkerProcess, promised, wait_until
 from tests.support.workload import echo, exiting, gated, holding_the_interpreter, lines, noted, noted_pid
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
@@ -57,10 +57,12 @@ def kill(worker: WorkerProcess) -> datetime:
     return at
 
 
+@pytest.mark.timed
 def test_a_killed_workers_run_is_taken_up_within_three_seconds(run: Programs, notes: Path, tmp_path: Path) -> None:
     taken_up_within(3.0, run, notes, tmp_path / "gate")
 
 
+@pytest.mark.timed
 @mostly_on_postgres
 def test_where_no_session_tells_a_killed_workers_run_is_taken_up_within_its_lease_and_two_seconds(
     run: Programs, notes: Path, tmp_path: Path
@@ -78,7 +80,7 @@ def taken_up_within(seconds: float, run: Programs, notes: Path, gate: Path, **en
     result = gated.delay(str(notes), str(gate))
     at = kill(run.worker_of(starts(notes, 1)))
     starts(notes, 2)
-    assert JobRun.objects.get(pk=result.id).started_at - at < timedelta(seconds=seconds)
+    assert JobRun.objects.get(pk=result.id).started_at - at < promised(seconds)
     gate.touch()
     assert result.get(timeout=30) == 2
     assert outcomes(result.id) == [(1, "lost"), (2, "returned")]
@@ -115,6 +117,7 @@ def test_a_frozen_workers_late_finish_is_void_and_it_works_on_under_a_new_name(
     assert first_name.id != second_name.id
 
 
+@pytest.mark.timed
 def test_a_killed_pool_child_ends_its_attempt_within_two_seconds_and_the_worker_lives(
     run: Programs, notes: Path, tmp_path: Path
 ) -> None:
@@ -130,11 +133,12 @@ def test_a_killed_pool_child_ends_its_attempt_within_two_seconds_and_the_worker_
     gate.touch()
     assert result.get(timeout=30) == 2
     assert outcomes(result.id) == [(1, "lost"), (2, "returned")]
-    assert Attempt.objects.get(run_id=result.id, number=1).finished_at - at < timedelta(seconds=2)
+    assert Attempt.objects.get(run_id=result.id, number=1).finished_at - at < promised(2)
     assert worker.alive
     assert psutil.Process(noted_pid(notes, "end", 2)).ppid() == worker.pid
 
 
+@pytest.mark.timed
 def test_a_task_that_ends_its_process_dies_as_lost_and_its_neighbours_end_well(run: Programs, notes: Path) -> None:
     beat = run.beat()
     bad = exiting.delay()
@@ -146,7 +150,7 @@ def test_a_task_that_ends_its_process_dies_as_lost_and_its_neighbours_end_well(r
     assert JobRun.objects.get(pk=bad.id).reason == "lost"
     assert outcomes(bad.id) == [(1, "lost"), (2, "lost"), (3, "lost")]
     attempts = Attempt.objects.filter(run_id=bad.id)
-    assert max(each.finished_at - each.started_at for each in attempts) < timedelta(seconds=2)
+    assert max(each.finished_at - each.started_at for each in attempts) < promised(2)
     assert DeadLetter.objects.get(run_id=bad.id).reason == "lost"
     assert lines(notes) == ["one 1", "two 1", "three 1"]
     assert worker.alive
