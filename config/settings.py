@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from django.core.exceptions import ImproperlyConfigured
-
 from config.env import read_env
 from scheduler_app.broker.topology import celery_queues
 
@@ -39,8 +37,6 @@ def _mail(url: str) -> dict[str, Any]:
     """`smtp://user:password@host:587`, STARTTLS where a user is given; `smtps://` for TLS at once; `?from=address`."""
     parts = urlsplit(url)
     secure = parts.scheme == "smtps"
-    if parts.scheme not in ("", "smtp", "smtps"):
-        raise ImproperlyConfigured("EVERYSLOT_EMAIL_URL must start with smtp:// or smtps://")
     return {
         "host": parts.hostname or "localhost",
         "port": parts.port or (465 if secure else 587 if parts.username else 25),
