@@ -11,6 +11,7 @@ from typing import Any
 from celery import shared_task
 
 from scheduler_app import current_run, durable_task
+from scheduler_app.models import DeadLetter
 
 
 def note(path: str, text: str) -> None:
@@ -48,6 +49,21 @@ def gated(path: str, gate: str) -> int:
     while not Path(gate.format(attempt=attempt)).exists():
         time.sleep(0.02)
     note(path, f"end {attempt} {os.getpid()}")
+    return attempt
+
+
+@durable_task(transactional=True, time_limit=60, retry_backoff=1, retry_backoff_max=0.01)
+def booking(path: str, name: str, gate: str, failures: int = 0) -> int:
+    """As `gated`, but first write a row and enqueue `noted`, both with the attempt; the first attempts fail at the end.
+
+    The row is a dead letter of no run: the one table of ours that takes the same row twice, so that it can be counted.
+    """
+    attempt = current_run().attempt
+    DeadLetter.objects.create(reason=name, detail=str(attempt))
+    noted.delay(path, f"follower {name}-{attempt}")
+    gated.run(path, gate)
+    if attempt <= failures:
+        raise ValueError("this booking fails")
     return attempt
 
 
