@@ -115,3 +115,16 @@ def test_up_serves_the_admin_until_ctrl_c(folder: Path) -> None:
         up.end()
     assert up.left() == []
     assert list(up.temporary.iterdir()) == []
+
+
+@pytest.mark.proof
+def test_the_full_demo_shows_the_dead_letter_that_rabbitmq_carried(folder: Path) -> None:
+    demo = Command(folder, "demo", "--stack", "full", "--seconds", "15")
+    try:
+        demo.says("The promise", 240)
+        assert demo.child.wait(60) == 0, demo.log
+    finally:
+        demo.end()
+    assert re.search(r"held +The poison's message went through .*x-death: rejected in queue default", demo.log)
+    assert demo.left() == []
+    assert list(demo.temporary.iterdir()) == []
