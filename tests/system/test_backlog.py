@@ -81,9 +81,13 @@ def test_without_workers_the_broker_holds_one_window_and_urgent_work_passes_the_
 
 
 def memory_and_disk(broker: str) -> tuple[int, int]:
-    """Bytes of the private RabbitMQ's memory and of its folder; zeros where it is not ours to look at."""
+    """Bytes of the private RabbitMQ's memory and of its folder, or of the transport's messages on PostgreSQL."""
     if broker != "rabbitmq":
-        return 0, 0
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_total_relation_size('everyslot_transport_message')")
+            found = cursor.fetchone()
+        assert found is not None
+        return 0, int(found[0])
     port = urlsplit(broker_url(broker)).port
     for process in psutil.process_iter(["name"]):
         if not process.info["name"].startswith("beam"):
@@ -92,7 +96,7 @@ def memory_and_disk(broker: str) -> tuple[int, int]:
             home = Path(process.environ()["RABBITMQ_MNESIA_BASE"])
             used = sum(each.stat().st_size for each in home.rglob("*") if each.is_file())
             return process.memory_info().rss, used
-    return 0, 0
+    pytest.skip("this RabbitMQ is not a process of this machine: its memory and disk cannot be seen")
 
 
 def test_a_worker_told_to_stop_amid_short_runs_ends_soon_and_leaves_none_running(run: Programs, broker: str) -> None:
