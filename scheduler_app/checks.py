@@ -10,7 +10,7 @@ settings and tasks; `manage.py check --database default` also asks the database 
 | E006 | the term, and RedBeat's lock, last at least three loop intervals |
 | E007 | Django and Celery count in UTC |
 | E008 | Celery acknowledges late |
-| E009, W001 | the pool is prefork: not gevent or eventlet; not threads or solo |
+| E009, W001 | CELERY_WORKER_POOL is prefork: not gevent or eventlet; not threads or solo |
 | E010 | the database is PostgreSQL |
 | E011 | the modules with tasks can be imported |
 | W002 | Celery keeps database connections between tasks |
@@ -28,6 +28,7 @@ from django.db.models import Max
 
 from scheduler_app.conf import Conf, conf
 from scheduler_app.core.limits import TIME_LIMIT_DEFAULT
+from scheduler_app.core.pools import objection
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.loading import import_tasks
 from scheduler_app.models import Job
@@ -174,15 +175,11 @@ def _acknowledging(ours: Conf) -> Messages:
 
 
 def _pool(ours: Conf) -> Messages:
-    pool = str(getattr(settings, "CELERY_WORKER_POOL", "prefork"))
-    if pool in ("gevent", "eventlet"):
-        return [
-            _error(9, f"the pool {pool} breaks leases and time limits", "Use prefork: leave CELERY_WORKER_POOL out.")
-        ]
-    if pool != "prefork":
-        hint = "Use prefork where a task may hang or crash: only it can kill a task and survive its death."
-        return [_warning(1, f"the pool {pool} has not the full guarantee", hint)]
-    return []
+    """What the settings say; the worker itself says it of the option --pool (`worker/pools.py`)."""
+    against = objection(str(getattr(settings, "CELERY_WORKER_POOL", "prefork")))
+    if against is None:
+        return []
+    return [_error(9, against.fault, against.hint) if against.forbidden else _warning(1, against.fault, against.hint)]
 
 
 def _database(ours: Conf) -> Messages:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 import redis
 from django.core.checks import run_checks
+from django.db import connections
 from pytest_django import Settings
 
+from scheduler_app import checks
 from scheduler_app.checks import TAG, check_jobs, check_redis, check_settings, check_tasks
+from scheduler_app.local.service import CannotHave
+from scheduler_app.local.services import Services
 from scheduler_app.models import Job
 from tests.support.definitions import a_job, known_tasks, options
 
@@ -26,6 +30,13 @@ AMQP = "amqp://guest@127.0.0.1//"
 def ids(messages: list[Any]) -> list[str]:
     assert all(message.hint for message in messages)
     return [message.id.removeprefix("everyslot.") for message in messages]
+
+
+def test_every_rule_is_broken_here() -> None:
+    rules = set(re.findall(r"\b[EW]\d{3}\b", checks.__doc__ or ""))
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert len(rules) >= 14
+    assert {rule for rule in rules if f'"{rule}"' not in here} == set()
 
 
 def test_the_settings_as_they_are_have_no_fault() -> None:
@@ -53,6 +64,8 @@ THEIRS = {
     "Celery without a zone": ("CELERY_TIMEZONE", None, "E007"),
     "early acknowledging": ("CELERY_TASK_ACKS_LATE", False, "E008"),
     "gevent": ("CELERY_WORKER_POOL", "gevent", "E009"),
+    "eventlet by its path": ("CELERY_WORKER_POOL", "celery.concurrency.eventlet:TaskPool", "E009"),
+    "solo": ("CELERY_WORKER_POOL", "solo", "W001"),
     "threads": ("CELERY_WORKER_POOL", "threads", "W001"),
     "prefork": ("CELERY_WORKER_POOL", "prefork", ""),
     "connections for each task": ("CELERY_DB_REUSE_MAX", None, "W002"),
@@ -63,6 +76,13 @@ THEIRS = {
 def test_a_rule_on_settings_of_others(settings: Settings, name: str, value: object, number: str) -> None:
     setattr(settings, name, value)
     assert ids(check_settings()) == ([number] if number else [])
+
+
+def test_another_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(connections["default"]), "vendor", "sqlite")
+    found = check_settings()
+    assert ids(found) == ["E010"]
+    assert "sqlite" in found[0].msg
 
 
 def test_redbeats_lock_counts_where_redis_is_used(settings: Settings) -> None:
@@ -134,31 +154,26 @@ def test_manage_py_check_runs_them_under_their_tag() -> None:
 
 
 @pytest.fixture
-def redis_url(tmp_path: Path) -> Iterator[str]:
-    """A Redis of this test's own."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is needed: apt-get install redis-server")
-    port = _free_port()
-    words = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", "", "--appendonly", "no"]
-    server = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(port=port) as client:
-            _wait_for(client)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-def _wait_for(client: redis.Redis) -> None:
-    deadline = time.monotonic() + 10
-    while True:
+def redis_url() -> Iterator[str]:
+    """A Redis of this test's own, which it may set."""
+    with Services(environ={}) as services:
         try:
-            client.ping()
-            return
-        except redis.ConnectionError:
-            assert time.monotonic() < deadline, "redis-server did not start"
+            services.start(["redis"])
+        except CannotHave as fault:
+            if os.environ.get("CI"):
+                pytest.fail(str(fault))
+            pytest.skip(str(fault))
+        yield services.running["redis"].url
+
+
+@pytest.mark.parametrize(("ci", "ending"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_redis_that_cannot_be_had_fails_under_ci_and_is_skipped_aloud_at_home(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ci: str, ending: type[BaseException]
+) -> None:
+    monkeypatch.setattr(Services, "_find", lambda *_: None)
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(ending, match="Redis"):
+        request.getfixturevalue("redis_url")
 
 
 def _free_port() -> int:

@@ -26,6 +26,7 @@ from scheduler_app.lifecycle.keep import Identity
 from scheduler_app.models.ids import new_id
 from scheduler_app.worker.keeper import Keeper
 from scheduler_app.worker.ledger import Ledger
+from scheduler_app.worker.pools import judge_pool
 from scheduler_app.worker.sockets import forget_inherited_sockets
 
 logger = get_logger(__name__)
@@ -85,6 +86,7 @@ class DurableConsumer(Consumer):
         ] + [DeadLetters]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        judge_pool(kwargs["pool"])  # before anything is started that would have to be stopped
         super().__init__(*args, **kwargs)
         self.ledger = Ledger(self._slots, self._submit, self._on_loop)
         self.keeper = Keeper(self._identity(), self.ledger, self._cancel_requested)

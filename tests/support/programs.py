@@ -122,9 +122,12 @@ class BeatProcess(Program):
 class WorkerProcess(Program):
     """One `celery -A config worker`, which knows tests/support/workload.py besides the project's tasks."""
 
-    def __init__(self, folder: Path, name: str, *, concurrency: int = 1, queues: str = "", **given: Any) -> None:
+    def __init__(
+        self, folder: Path, name: str, *, concurrency: int = 1, queues: str = "", pool: str = "", **given: Any
+    ) -> None:
         arguments = ["worker", "--loglevel=INFO", f"--concurrency={concurrency}", f"--hostname={name}@test"]
         arguments += [f"--queues={queues}"] if queues else []
+        arguments += [f"--pool={pool}"] if pool else []
         super().__init__(folder, name, arguments, **{"EVERYSLOT_TASK_MODULES": WORKLOAD} | given)
 
     def ready(self) -> WorkerProcess:
@@ -166,7 +169,7 @@ class Programs:
         return self._keep(BeatProcess(self._folder, name, **self._broker | given))
 
     def worker(self, name: str = "worker", **given: Any) -> WorkerProcess:
-        """Start a worker with `concurrency` and `queues`; see also `beat`."""
+        """Start a worker with `concurrency`, `queues` and `pool`; see also `beat`."""
         return self._keep(WorkerProcess(self._folder, name, **self._broker | given))
 
     def worker_of(self, child: int | None) -> WorkerProcess:
