@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from django.db.models import F, Max
 from redis import Redis
 from redis.exceptions import RedisError
 
+from scheduler_app.local.redis import MEND, on_machine
 from scheduler_app.models import JobRun, Term
 from scheduler_app.store.term import database_time
 from tests.support.beats import due_jobs, second_ago
@@ -31,16 +31,26 @@ class Server:
     """A Redis that the test may do anything to."""
 
     def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server") or shutil.which("valkey-server")
+        binary = on_machine()
         if binary is None:
             if os.environ.get("CI"):
-                pytest.fail("redis-server is needed")
-            pytest.skip("redis-server is needed: apt-get install redis-server")
+                pytest.fail(f"Redis is needed: {MEND}")
+            pytest.skip(f"Redis is needed: {MEND}")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        self._command = [
+            str(binary.path),
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(folder),
+            "--save",
+            "",
+        ]
         self.client = Redis(port=self.port, socket_timeout=1)
         self.start()
 
