@@ -15,6 +15,7 @@ from django.db.models import Max, Min
 from scheduler_app.models import JobRun, SkippedRange, Term
 from scheduler_app.store.term import database_time
 from tests.support.beats import due_jobs, second_ago
+from tests.support.crash_points import trap
 from tests.support.programs import BeatProcess, programs, promised, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
@@ -93,28 +94,12 @@ def test_when_the_leader_ends_the_next_beat_records_in_time(
     assert Term.objects.get().holder == ""
 
 
-FREEZE = """
-import os, pathlib, signal, sys
-sys.path.insert(0, "")
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-import django
-django.setup()
-from scheduler_app.lifecycle.batch import Batch
-write = Batch.write
-flag = pathlib.Path({flag!r})
-def freeze(batch, epoch):
-    if batch.slots and flag.exists():
-        flag.unlink()
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return write(batch, epoch)
-Batch.write = freeze
-"""
-
-
 @pytest.mark.timed
 def test_a_leader_frozen_inside_a_recording_transaction_is_refused_and_lives_on(start: Start, tmp_path: Path) -> None:
     flag = tmp_path / "freeze"
-    frozen = start("frozen", before=FREEZE.format(flag=str(flag))).leads()
+    writing = "scheduler_app.lifecycle.batch:Batch.write"
+    freeze = trap(writing, flag, before=True, when="lambda batch, _: batch.slots", number=signal.SIGSTOP)
+    frozen = start("frozen", before=freeze).leads()
     standby = start("standby").ready()
     first = every_second()
     wait_until(lambda: JobRun.objects.count() >= JOBS, 30, "the first runs")

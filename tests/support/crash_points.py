@@ -2,8 +2,9 @@
 
     run.worker(before=trap("scheduler_app.worker.ledger:write", armed, when="lambda written, *_: written.claimed"))
 
-The trap springs while the file `armed` is there, and takes it away: so it springs once, whoever starts again, and a
-test sees whether it did. A worker's pool is forked after it is set: there too it is the parent that gets the signal.
+The trap springs when the file `armed` is there, and takes it away: so it springs once, however many programs have it,
+and a test chooses when and sees whether it did. A worker's pool is forked after the trap is set: there too it is the
+parent that gets the signal.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ def trap(
     of its arguments, with the result first if it has returned. `giving` is the text of a function from its arguments
     to those that it gets instead, to let it do a part of its work.
     """
-    armed.touch()
     how = f"before={before}, when={when}, giving={giving or None}, number={int(number)}"
     return f"{SETUP}set_trap({function!r}, {str(armed)!r}, {how})"
 

@@ -13,6 +13,7 @@ from django.db import connection
 from scheduler_app.broker.publisher import publisher
 from scheduler_app.models import Attempt, JobRun
 from tests.support.brokers import broker_url
+from tests.support.crash_points import trap
 from tests.support.endings import add, breaking, told
 from tests.support.programs import Programs, WorkerProcess, wait_until
 from tests.support.workload import echo, lines, noted, plain
@@ -97,40 +98,19 @@ def test_chains_groups_and_links_mean_what_celery_says(run: Programs, broker: st
     assert {each.triggered_by for each in followers} <= known
 
 
-DIES_BETWEEN_FINISH_AND_ACK = """
-import os, pathlib, signal, sys
-sys.path.insert(0, "")
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-import django
-django.setup()
-from scheduler_app.worker import ledger
-flags = pathlib.Path({flags!r})
-write = ledger.write
-def write_and_die(worker, finishes, wanted):
-    written = write(worker, finishes, wanted)
-    for finish in finishes:
-        flag = flags / str(finish.run_id)
-        if finish.run_id in written.done and not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    return written
-ledger.write = write_and_die
-"""
-
-
 @pytest.mark.parametrize("broker", ["postgres", pytest.param("rabbitmq", marks=pytest.mark.proof)], indirect=True)
 def test_a_chain_whose_worker_dies_between_finish_and_ack_of_each_part_runs_each_once(
     run: Programs, broker: str, notes: Path, tmp_path: Path
 ) -> None:
-    flags = tmp_path / "killed"
-    flags.mkdir()
-    trap = DIES_BETWEEN_FINISH_AND_ACK.format(flags=str(flags))
+    armed = tmp_path / "armed"
+    after_finish = trap("scheduler_app.worker.ledger:write", armed, when="lambda written, *_: written.done")
     run.beat(EVERYSLOT_LOOP="0.1")
     result = chain(add.s(1, 2, str(notes)), add.s(10, str(notes)), add.s(100, str(notes))).delay()
     for n in range(3):
-        dies: WorkerProcess = run.worker(f"dies-{n}", before=trap, **MODULES)
+        armed.touch()
+        dies: WorkerProcess = run.worker(f"dies-{n}", before=after_finish, **MODULES)
         assert dies.wait(60) == -9, dies.log
-        assert len(list(flags.iterdir())) == n + 1
+        assert not armed.exists()
     run.worker("survivor", **MODULES).ready()
     assert answer(echo.delay("the queue goes on")) == "the queue goes on"
     wait_until(lambda: messages(broker) == 0, 60, "the end of the messages that came again")

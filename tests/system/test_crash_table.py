@@ -57,7 +57,10 @@ class Killed:
 
 @pytest.fixture
 def armed(tmp_path: Path) -> Path:
-    return tmp_path / "armed"
+    """The file that is there until the trap has sprung."""
+    made = tmp_path / "armed"
+    made.touch()
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +75,6 @@ def dies(program: Program, armed: Path) -> None:
     """Wait until the trap has killed it."""
     assert program.wait(60) == -signal.SIGKILL, program.log
     assert not armed.exists()
-
-
-def repair(run: Programs) -> None:
-    """Start what is there in good times, and wait until everything has settled."""
-    run.beat("next beat", **FAST)
-    run.worker("next worker", **FAST)
 
 
 def messages(broker: str, queue: str = "default") -> int | None:
@@ -153,7 +150,8 @@ def test_what_a_beat_leaves_behind_that_is_killed_right_after(
     marked = JobRun.objects.exclude(dispatched_at=None)
     assert (JobRun.objects.count(), marked.count(), messages(broker)) == BEATS[name].left
 
-    repair(run)
+    run.beat("next beat", **FAST)
+    run.worker(**FAST)
     wait_until(lambda: JobRun.objects.count() == RUNS, 40, "every slot to be recorded")
     settles(broker)
     slots = [first + timedelta(seconds=n) for n in range(SLOTS)]
@@ -176,7 +174,8 @@ def test_what_a_process_leaves_behind_that_is_killed_between_the_commit_of_delay
     assert JobRun.objects.get().dispatched_at is not None
     assert messages(broker) == 0
 
-    repair(run)
+    run.beat(**FAST)
+    run.worker(**FAST)
     settles(broker)
     assert ends() == [("succeeded", 1)]
     assert lines(notes) == ["done 1"]
@@ -184,18 +183,18 @@ def test_what_a_process_leaves_behind_that_is_killed_between_the_commit_of_delay
 
 LEDGER = "scheduler_app.worker.ledger"
 ONCE_LOST = [(1, "lost"), (2, "returned")]
-# What is left: the run's status, what it noted; and in the end: attempts, their outcomes, what it noted.
+# What is left: the run's attempts, whether it has ended, what it noted; in the end: attempts, outcomes, what it noted.
 WORKERS = {
     "claim committed": (
-        Killed({"function": f"{LEDGER}:write", "when": "lambda written, *_: written.claimed"}, ("running", [])),
+        Killed({"function": f"{LEDGER}:write", "when": "lambda written, *_: written.claimed"}, (1, False, [])),
         (2, ONCE_LOST, ["done 2"]),
     ),
     "the task returned, not yet finished": (
-        Killed({"function": f"{LEDGER}:Ledger.finish", "before": True}, ("running", ["done 1"])),
+        Killed({"function": f"{LEDGER}:Ledger.finish", "before": True}, (1, False, ["done 1"])),
         (2, ONCE_LOST, ["done 1", "done 2"]),
     ),
     "finish committed, before the acknowledgement": (
-        Killed({"function": f"{LEDGER}:write", "when": "lambda written, *_: written.done"}, ("succeeded", ["done 1"])),
+        Killed({"function": f"{LEDGER}:write", "when": "lambda written, *_: written.done"}, (1, True, ["done 1"])),
         (1, [], ["done 1"]),
     ),
 }
@@ -214,11 +213,13 @@ def test_what_a_worker_leaves_behind_that_is_killed_right_after(
 ) -> None:
     killed, repaired = WORKERS[name]
     noted.delay(str(notes))
+    run.beat(**FAST)
     dies(run.worker(before=trap(armed=armed, **killed.point), **FAST), armed)
-    assert (JobRun.objects.get().status, lines(notes)) == killed.left
-    wait_until(lambda: messages(broker) == 1, 10, "its message, which was not acknowledged")
+    left = JobRun.objects.get()
+    assert (left.attempts, left.finished_at is not None, lines(notes)) == killed.left
+    wait_until(lambda: messages(broker), 10, "its message, which was not acknowledged")
 
-    repair(run)
+    run.worker("next worker", **FAST)
     settles(broker)
     attempts, outcome, said = repaired
     assert ends() == [("succeeded", attempts)]
@@ -232,15 +233,15 @@ def test_what_a_worker_leaves_behind_that_is_killed_between_burying_and_its_ackn
 ) -> None:
     breaking.delay(1, str(notes))
     dies(run.worker(before=trap(f"{LEDGER}:bury", armed), **FAST), armed)
-    letter = DeadLetter.objects.get()
+    letter = DeadLetter.objects.values().get()
     assert messages(broker, DEAD_QUEUE) == 1
 
-    repair(run)
+    run.worker("next worker", **FAST)
     settles(broker)
     assert ends() == [("dead", 1)]
     assert outcomes() == [(1, "failed")]
     assert lines(notes) == ["broken 1"]
-    assert DeadLetter.objects.get() == letter
+    assert DeadLetter.objects.values().get() == letter
 
 
 @on_postgres
@@ -260,7 +261,8 @@ def test_a_successor_is_dispatched_whose_predecessors_worker_was_killed_right_af
     left = JobRun.objects.get(pk=second)
     assert (left.status, left.held_by, left.dispatched_at) == ("queued", None, None)
 
-    repair(run)
+    run.beat(**FAST)
+    run.worker("next worker", **FAST)
     settles(broker)
     assert ends() == [("succeeded", 1)] * 2
     assert lines(notes) == ["done 1"] * 2
