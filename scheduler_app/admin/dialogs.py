@@ -27,7 +27,7 @@ class PauseForm(BaseDialogForm):
 
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
-        return until and until.replace(tzinfo=UTC)
+        return until and until.astimezone(UTC)
 
 
 class RunForm(BaseDialogForm):

@@ -48,7 +48,7 @@ class LostGround(EveryslotError, RuntimeError):
 
 
 class RetryLater(EveryslotError):
-    """Raised by a task: try again after `after` seconds, at no cost in attempts."""
+    """Raised by a task: try again after `after` seconds (at least one), at no cost in attempts."""
 
     code: ClassVar[str] = "retry_later"
 

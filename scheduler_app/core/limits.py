@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 PAYLOAD_BYTES: Final = 256 * 1024
 RESULT_BYTES: Final = 256 * 1024
 ERROR_BYTES: Final = 16 * 1024
 NESTING_MOST: Final = 200  # levels of arguments and results: readers recurse, here, in PostgreSQL and at callers
+LAST_INSTANT: Final = datetime(9999, 1, 1, tzinfo=UTC)  # what is later cannot be shown in every zone
 DELAY_MOST: Final = 10 * 366 * 86_400.0  # seconds
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9

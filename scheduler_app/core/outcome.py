@@ -87,8 +87,8 @@ def settle(
         return replace(ending, extra_attempts=1)
     wanted_delay = _seconds(wanted_delay)
     if way is Way.REQUEUED or free:
-        later = FREE_RETRY_SECONDS if wanted_delay is None else wanted_delay
-        return replace(ending, delay=later, extra_attempts=1)
+        # What costs no attempt has no end of its own: at least it must not spin.
+        return replace(ending, delay=max(FREE_RETRY_SECONDS, wanted_delay or 0.0), extra_attempts=1)
     if attempt >= max_attempts:
         return replace(ending, status=Status.DEAD, reason=_EXHAUSTED[way])
     later = min(delay(policy, attempt, uniform), DELAY_MOST) if wanted_delay is None else wanted_delay

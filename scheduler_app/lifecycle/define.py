@@ -17,7 +17,7 @@ from scheduler_app.core.errors import EveryslotError, InvalidDefinition, Invalid
 from scheduler_app.core.retry import RetryOverrides, RetryPolicy, resolve
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
-from scheduler_app.lifecycle.rules import InvalidJob
+from scheduler_app.lifecycle.rules import InvalidJob, is_storable
 from scheduler_app.lifecycle.timing import first_slot, schedule_of
 from scheduler_app.lifecycle.validate import TAKEN, changed, faults_of, moves_slots, validate, with_changes
 from scheduler_app.models import Job
@@ -217,6 +217,8 @@ def _pause_faults(reason: str, until: datetime | None, now: datetime) -> list[In
         faults.append(InvalidDefinition("pause_reason", "must be one line of at most 500 characters"))
     if until is not None and until.tzinfo is None:
         faults.append(InvalidDefinition("paused_until", "must name its offset from UTC"))
+    elif until is not None and not is_storable(until):
+        faults.append(InvalidDefinition("paused_until", "lies outside the years 1 to 9998"))
     elif until is not None and until <= now:
         faults.append(InvalidDefinition("paused_until", "lies in the past"))
     return faults

@@ -24,7 +24,7 @@ from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.core.text import unstorable_string
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
-from scheduler_app.lifecycle.rules import RULES
+from scheduler_app.lifecycle.rules import RULES, is_storable
 from scheduler_app.models import Job, JobRun
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.enqueue import (
@@ -142,6 +142,7 @@ def new_run(
     _check(max_attempts=attempts, time_limit=limit, queue=chosen_queue, priority=chosen_priority)
     _check_keys(request_key=request_key, concurrency_key=concurrency_key, ordering_key=ordering_key)
     _check_delay(countdown)
+    _check_instants(run_after=run_after, expires_at=expires_at)
     delayed = run_after is not None or bool(countdown and countdown > 0)
     return NewRun(
         id=run_id or new_id(),
@@ -189,6 +190,12 @@ def _check_keys(**keys: Any) -> None:
 def _check_delay(countdown: float | None) -> None:
     if countdown is not None and not countdown <= DELAY_MOST:  # true of NaN as well
         raise InvalidDefinition("countdown", f"must be a number of seconds, {DELAY_MOST:.0f} at most")
+
+
+def _check_instants(**instants: datetime | None) -> None:
+    for field, instant in instants.items():
+        if instant is not None and not is_storable(instant):
+            raise InvalidDefinition(field, "lies outside the years 1 to 9998")
 
 
 def _refuse_id_of_another_task(new: NewRun) -> None:

@@ -16,7 +16,7 @@ from django.db import models
 
 from scheduler_app.conf import conf
 from scheduler_app.core.errors import InvalidDefinition
-from scheduler_app.core.limits import PRIORITY_MAX
+from scheduler_app.core.limits import LAST_INSTANT, PRIORITY_MAX
 from scheduler_app.core.payload import encode_arguments
 from scheduler_app.core.plan import CATCH_UP_MOST
 from scheduler_app.core.text import unstorable_string
@@ -118,16 +118,20 @@ def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
+def is_storable(instant: datetime) -> bool:
+    """Whether an aware instant can be stored, and read and shown again in every zone: up to `LAST_INSTANT`."""
+    try:
+        return instant.astimezone(UTC) < LAST_INSTANT
+    except OverflowError:
+        return False
+
+
 def _moment(value: Any) -> str | None:
     if not isinstance(value, datetime):
         return f"must be a date and time, not {_kind(value)}"
     if value.tzinfo is None:
         return "must name its offset from UTC"
-    try:
-        value.astimezone(UTC)
-    except OverflowError:
-        return "lies outside the years 1 to 9999"
-    return None
+    return None if is_storable(value) else "lies outside the years 1 to 9998"
 
 
 def _task(value: Any) -> str | None:

@@ -22,6 +22,7 @@ from types import FrameType
 from scheduler_app.local.leftovers import end_descendants
 from scheduler_app.local.processes import adopt_orphans, dies_with_parent
 
+REPEAT = 0.2  # seconds
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -69,6 +70,7 @@ def _inner(work: Callable[[Path], int], folder: Path, bind: Callable[[], None] |
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         code = work(folder)
     except Interrupted as stop:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         code = 128 + stop.number
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else 1
@@ -82,15 +84,32 @@ def _inner(work: Callable[[Path], int], folder: Path, bind: Callable[[], None] |
 
 
 def _raise_once() -> None:
-    """The first signal raises Interrupted; later ones must not break the cleaning up that follows."""
+    """The first signal raises Interrupted; later ones must not break the cleaning up that follows.
+
+    Python swallows what is raised inside a finalizer or a callback of C code. So a timer looks whether the exception is
+    on its way, and raises it again until it is.
+    """
 
     def first(number: int, _: FrameType | None) -> None:
         for each in ENDING:
             signal.signal(each, lambda *_: None)
+        signal.signal(signal.SIGALRM, lambda *_: again(number))
+        signal.setitimer(signal.ITIMER_REAL, REPEAT, REPEAT)
         raise Interrupted(number)
+
+    def again(number: int) -> None:
+        if not _on_its_way(sys.exc_info()[1]):
+            raise Interrupted(number)
 
     for each in ENDING:
         signal.signal(each, first)
+
+
+def _on_its_way(error: BaseException | None) -> bool:
+    """Whether what is handled at this moment (in a `finally`, an `__exit__`) is an Interrupted, or came after one."""
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__context__
+    return error is not None
 
 
 def _forward_to(child: int) -> None:

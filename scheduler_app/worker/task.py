@@ -27,12 +27,16 @@ from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.enqueue import enqueue
 from scheduler_app.lifecycle.together import commit_together
+from scheduler_app.worker import connections
 
 UNLIMITED = 1_000_000_000  # Celery's max_retries=None
 NEVER_RETRIED = (Ignore, Reject, Retry, GiveUp, Cancelled, RetryLater)
 OWN_OPTIONS = ("request_key", "concurrency_key", "ordering_key", "max_attempts")
 _UNSET: Any = object()
 Returned_co = TypeVar("Returned_co", covariant=True)
+
+
+connections.watch()
 
 
 class InvalidArguments(InvalidDefinition, TypeError):

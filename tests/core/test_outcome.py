@@ -50,7 +50,7 @@ def expected(way: Way, attempt: int, most: int, wanted: float | None, free: bool
         return Status.QUEUED, "", 0.0, 1
     asked = None if wanted is None else max(0.0, wanted)
     if way is Way.REQUEUED or free:
-        return Status.QUEUED, "", FREE_RETRY_SECONDS if asked is None else asked, 1
+        return Status.QUEUED, "", max(FREE_RETRY_SECONDS, asked or 0.0), 1
     if attempt >= most:
         return Status.DEAD, USED_UP[way], 0.0, 0
     return Status.QUEUED, "", BACKOFF[attempt] / 2 if asked is None else asked, 0

@@ -133,6 +133,15 @@ def test_a_pause_without_an_end_lasts_until_somebody_resumes() -> None:
     assert (job.paused_until, job.pause_reason) == (None, "")
 
 
+@pytest.mark.parametrize("until", ["9999-12-31T23:59:59-14:00", "9999-06-01T00:00:00+00:00"])
+def test_a_pause_until_what_no_reader_can_show_is_refused_and_changes_nothing(until: str) -> None:
+    job = a_job()
+    with pytest.raises(InvalidJob, match="years 1 to 9998"):
+        define.pause(job.pk, "", until=datetime.fromisoformat(until))
+    job.refresh_from_db()
+    assert job.paused_until is None
+
+
 def test_a_pause_into_the_past_is_refused() -> None:
     with pytest.raises(InvalidJob, match="paused_until: lies in the past"):
         define.pause(a_job().pk, "", until=database_now() - HOUR)

@@ -1,7 +1,7 @@
 """A piece of supervised work for the tests: `python tests/local/supervised.py FACTS_FILE ENDING`.
 
 It starts a private Redis and a daemon that leaves its session, writes what it started as JSON, then ends that way:
-`return`, `raise`, `leave` (sys.exit) or `wait` (for a signal).
+`return`, `raise`, `leave` (sys.exit), `wait` (for a signal) or `swallow` (where its exception is lost).
 """
 
 import json
@@ -16,6 +16,16 @@ from scheduler_app.local.supervise import supervise
 
 DAEMON = "import os, time\nif os.fork(): os._exit(0)\nos.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
 CODE = 7
+
+
+def wait_in_a_finalizer() -> None:
+    """Whatever is raised in here is swallowed by Python."""
+
+    class Deaf:
+        def __del__(self) -> None:
+            threading.Event().wait()
+
+    Deaf()
 
 
 def work(folder: Path) -> int:
@@ -38,6 +48,9 @@ def work(folder: Path) -> int:
         if ending == "leave":
             sys.exit(CODE)
         if ending == "wait":
+            threading.Event().wait()
+        if ending == "swallow":
+            wait_in_a_finalizer()
             threading.Event().wait()
     return CODE
 

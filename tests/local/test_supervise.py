@@ -77,6 +77,15 @@ def test_nothing_is_left_after_a_request_to_stop(begin: Begin, number: signal.Si
     assert_nothing_left(facts)
 
 
+def test_a_request_to_stop_is_heard_where_python_swallows_exceptions(begin: Begin):
+    process, facts = begin("swallow")
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=DEADLINE)
+    assert "Exception ignored in" in words, "or this test shows nothing"
+    assert process.returncode == 128 + signal.SIGINT
+    assert_nothing_left(facts)
+
+
 def test_ctrl_c_pressed_again_and_again_does_not_break_the_cleaning(begin: Begin):
     process, facts = begin("wait")
     while process.poll() is None:

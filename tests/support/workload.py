@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from celery import shared_task
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, transaction
 
 from scheduler_app import current_run, durable_task
 from scheduler_app.models import DeadLetter
@@ -91,3 +94,29 @@ def plain(path: str, text: str = "plain") -> str:
 def echo(value: Any = None) -> Any:
     """Return what it is given."""
     return value
+
+
+@durable_task(time_limit=60)
+def writing(name: str) -> int:
+    """Write a row (a group of that name, whatever it is there for)."""
+    Group.objects.create(name=name)
+    return current_run().attempt
+
+
+@durable_task(time_limit=60)
+def leaving(how: str) -> None:
+    """Leave the connection as no task should."""
+    connection.ensure_connection()
+    if how == "autocommit off":
+        transaction.set_autocommit(False)
+        Group.objects.exists()
+    elif how == "BEGIN":
+        connection.cursor().execute("BEGIN")
+    elif how == "atomic entered":
+        transaction.atomic().__enter__()
+    elif how == "an error in a transaction":
+        connection.cursor().execute("BEGIN")
+        with suppress(DatabaseError):
+            connection.cursor().execute("SELECT 1 / 0")
+    else:
+        connection.connection.close()

@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from ..errors import InvalidSchedule
-from .base import DAY, EARLIEST, LATEST, SECOND, Kind, Schedule, to_micros
+from ..limits import LAST_INSTANT
+from .base import DAY, EARLIEST, SECOND, Kind, Schedule, to_micros
 from .fields import shown
 from .zones import CLOCK_CORRECTION, Changes, spans
 
@@ -45,8 +46,8 @@ def parse_at(text: str, zone: ZoneInfo, changes: Changes) -> Once:
         slots = _resolve(to_micros(moment.replace(tzinfo=UTC)), zone, changes)
     if not slots:
         raise InvalidSchedule("schedule", f"{shown(text)} never comes: the clocks of {zone.key} jump over it")
-    if not EARLIEST <= slots[0] <= slots[-1] <= LATEST:
-        raise InvalidSchedule("schedule", f"{shown(text)} lies outside the years 1 to 9999 in UTC")
+    if not EARLIEST <= slots[0] <= slots[-1] < to_micros(LAST_INSTANT):
+        raise InvalidSchedule("schedule", f"{shown(text)} lies outside the years 1 to 9998 in UTC")
     return Once(slots)
 
 

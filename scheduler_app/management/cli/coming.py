@@ -9,7 +9,7 @@ from scheduler_app.lifecycle.rules import InvalidJob
 from scheduler_app.lifecycle.timing import Preview, preview
 from scheduler_app.lifecycle.validate import schedule_faults, with_changes
 from scheduler_app.management.cli.output import Output, instant
-from scheduler_app.management.cli.verb import OK, Verb, positive
+from scheduler_app.management.cli.verb import OK, Verb, bounded
 from scheduler_app.models import Job
 from scheduler_app.store.define import database_now
 
@@ -17,7 +17,7 @@ from scheduler_app.store.define import database_now
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="EXPR|NAME", help="a schedule in quotes, or the name of a job")
     parser.add_argument("--tz", help="time zone of the expression (default UTC), or to show a job's slots in")
-    parser.add_argument("--count", "-n", type=positive, default=10, help="how many (default 10)")
+    parser.add_argument("--count", "-n", type=bounded, default=10, help="how many (default 10)")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:

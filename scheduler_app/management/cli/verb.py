@@ -33,10 +33,13 @@ def job_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the name of the job")
 
 
+MOST_SHOWN = 10_000
+
+
 def limit(parser: argparse.ArgumentParser, default: int = 20) -> None:
     """How many rows to show."""
     parser.add_argument(
-        "--limit", "-n", type=positive, default=default, help=f"how many, newest first (default {default})"
+        "--limit", "-n", type=bounded, default=default, help=f"how many, newest first (default {default})"
     )
 
 
@@ -44,6 +47,13 @@ def positive(text: str) -> int:
     """A whole number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def bounded(text: str) -> int:
+    """A whole number from 1 to 10,000: more than that is read from the database, not from a terminal."""
+    if not text.isdecimal() or not 1 <= int(text[:6]) <= MOST_SHOWN or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {MOST_SHOWN}")
     return int(text)
 
 

@@ -52,7 +52,8 @@ REFUSED = {
     "no instant": ("@at", "schedule", "2026-12-01"),
     "a date alone": ("@at 2026-12-01", "schedule", "2026-12-01"),
     "a day that does not exist": ("@at 2026-02-30T09:00", "schedule", "does not exist"),
-    "an instant before the calendar": ("@at 0001-01-01T00:00+05:00", "schedule", "years 1 to 9999"),
+    "an instant that is none in other zones": ("@at 9999-12-31T23:59:59Z", "schedule", "years 1 to 9998"),
+    "an instant before the calendar": ("@at 0001-01-01T00:00+05:00", "schedule", "years 1 to 9998"),
 }  # fmt: skip
 
 
