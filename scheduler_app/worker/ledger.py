@@ -208,7 +208,8 @@ class Ledger:
         slots = self._slots()
         running = list(self._running.values())
         busy = len(running) + self._claiming
-        spare = self._horizon * max(0, slots - sum(map(self._is_long, running))) - sum(
+        # In the order of their claims: what is long was claimed for a free slot, so it stands among the first.
+        spare = self._horizon * (slots - sum(map(self._is_long, running[:slots]))) - sum(
             self._seconds.get(request.task.name, self._horizon) for request in running[slots:]
         )
         chosen: list[Delivery] = []
@@ -228,7 +229,7 @@ class Ledger:
 
     def _is_long(self, request: DurableRequest) -> bool:
         """Whether its slot may not be free soon: nothing is claimed ahead for it, lest it wait there as "running"."""
-        late = time.monotonic() - request.submitted > LONG
+        late = request.accepted is not None and time.monotonic() - request.accepted > LONG
         return late or self._seconds.get(request.task.name, LONG) > self._horizon
 
     def _persist(self, ended: Sequence[Ended], deliveries: Sequence[Delivery]) -> tuple[UUID, Written]:
@@ -284,7 +285,6 @@ class Ledger:
                 continue
             started.add(claim.run_id)
             request = delivery.start(claim, worker)
-            request.submitted = time.monotonic()
             self._running[claim.run_id] = request
             self._unsettled[claim.run_id] = claim.attempt
             if self._closed_to_claims:

@@ -6,6 +6,7 @@ Nothing here waits: endings go to the ledger's thread, and the message is acknow
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -39,7 +40,7 @@ class DurableRequest(Request):
     policy: RetryPolicy
     ledger: Ledger
     unreadable = ""
-    submitted = 0.0  # on the monotonic clock, when it was handed to the pool
+    accepted: float | None = None  # on the monotonic clock, when a child took it up
     ended = False
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
@@ -57,6 +58,10 @@ class DurableRequest(Request):
         )
         self._apply_result = ref(result) if result is not None else None
         return result
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        self.accepted = time.monotonic()
+        super().on_accepted(pid, time_accepted)
 
     def stays_in_pool(self) -> bool:
         """Whether a child has it or is being written it: then it is worked on, and must not be given back.

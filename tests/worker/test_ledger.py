@@ -29,7 +29,7 @@ def a_ledger(*running: Any) -> Ledger:
 
 
 def a_request(task: str, age: float) -> Any:
-    return SimpleNamespace(task=SimpleNamespace(name=task), submitted=time.monotonic() - age)
+    return SimpleNamespace(task=SimpleNamespace(name=task), accepted=time.monotonic() - age)
 
 
 AHEAD = round(HORIZON_LEAST / SHORT)  # short runs that keep one slot busy for the horizon
