@@ -6,8 +6,9 @@ fence. Both of a batch share a transaction, so a claim never takes the place of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from django.db import DataError, transaction
@@ -16,6 +17,7 @@ from scheduler_app.conf import conf
 from scheduler_app.core.errors import LostGround
 from scheduler_app.core.outcome import Ending
 from scheduler_app.core.states import Status
+from scheduler_app.core.text import note, storable
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle.follow import insert_successors
 from scheduler_app.store.enqueue import notify_runs
@@ -27,7 +29,6 @@ from scheduler_app.store.work import (
     claim_runs,
     finish_attempts,
     hold_busy,
-    takes_json,
 )
 
 
@@ -58,17 +59,41 @@ def write(worker: UUID, finishes: Sequence[Finish], wanted: Sequence[Wanted]) ->
     return Written({d.run_id: d for d in done}, {c.run_id: c for c in claims.claimed}, frozenset(claims.skipped))
 
 
-def unstorable(results: Sequence[str]) -> frozenset[str]:
-    """Which of these JSON texts PostgreSQL does not take, found by offering it each alone."""
-    return frozenset(result for result in results if not _takes(result))
+def write_apart(worker: UUID, finishes: Sequence[Finish], wanted: Sequence[Wanted], why: str) -> Written:
+    """The same one by one, for a batch of which PostgreSQL refused a value: nobody pays for a neighbour's.
+
+    An ending that is refused alone too is written without its result and texts, `why` in their place; a claim is left
+    out. What even then is refused stays as it is: its worker's keeper ends it as lost.
+    """
+    done: dict[UUID, Done] = {}
+    claimed: dict[UUID, Claimed] = {}
+    skipped: set[UUID] = set()
+    for finish in finishes:
+        for version in (finish, _plain(finish, why)):
+            if written := _taken(worker, [version], []):
+                done |= written.done
+                break
+        else:
+            emit("run.finish_refused", run=finish.run_id, attempt=finish.attempt, error=why)
+    for each in wanted:
+        if written := _taken(worker, [], [each]):
+            claimed |= written.claimed
+            skipped |= written.skipped
+    return Written(done, claimed, frozenset(skipped))
 
 
-def _takes(result: str) -> bool:
+def _taken(worker: UUID, finishes: Sequence[Finish], wanted: Sequence[Wanted]) -> Written | None:
     try:
-        with transaction.atomic():
-            return takes_json(result)
+        return write(worker, finishes, wanted)
     except DataError:
-        return False
+        return None
+
+
+def _plain(finish: Finish, why: str) -> Finish:
+    said = storable(f"PostgreSQL refused it: {why}")
+    ending = finish.ending
+    result = None if ending.result is None else json.dumps(note(said))
+    return replace(finish, ending=replace(ending, result=result, error=ending.error and said, traceback=""))
 
 
 def _announce(done: Sequence[Done], finishes: Sequence[Finish]) -> None:

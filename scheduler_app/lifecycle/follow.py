@@ -18,6 +18,7 @@ from django.db import transaction
 
 from scheduler_app.core.canvas import Successor, after_death, after_success
 from scheduler_app.core.errors import InvalidDefinition
+from scheduler_app.core.limits import TIME_LIMIT_DEFAULT
 from scheduler_app.core.payload import decode
 from scheduler_app.core.states import Status
 from scheduler_app.core.text import describe, is_note, storable
@@ -44,10 +45,10 @@ def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
         if each.canvas is not None:
             for successor in _successors(each, results[each.run_id]):
                 _place(each, successor, new, refused)
-    added = len(insert_runs(new)) if new else 0
-    if refused:
-        refuse_runs(refused)
-    return added
+    inserted = insert_runs(new) if new else set()
+    if ours := {run_id: error for run_id, error in refused.items() if run_id in inserted}:
+        refuse_runs(ours)  # a run that was there before under the same id is none of ours
+    return len(inserted)
 
 
 def _successors(done: Done, result: str | None) -> list[Successor]:
@@ -80,11 +81,19 @@ def _place(done: Done, successor: Successor, new: list[NewRun], refused: dict[UU
 
 
 def _bare_row(done: Done, successor: Successor) -> NewRun:
-    """What can always be said of a successor: its task, its id if that is one, and whom it follows."""
-    row = new_run(
-        successor.task, (), {}, run_id=_uuid(successor.options), triggered_by=f"run {done.run_id}", must_fit=False
+    """What can always be said of a successor: its task, its id if that is one, and whom it follows. No rule applies."""
+    return NewRun(
+        id=_uuid(successor.options),
+        task=successor.task,
+        args="[]",
+        payload="{}",
+        max_attempts=1,
+        time_limit=TIME_LIMIT_DEFAULT,
+        queue="default",
+        priority=done.priority,
+        marked=False,
+        triggered_by=f"run {done.run_id}",
     )
-    return replace(row, marked=False)
 
 
 def _uuid(options: Mapping[str, Any]) -> UUID:

@@ -140,8 +140,3 @@ def wants_stop(run_id: UUID, attempt: int, worker: UUID) -> bool:
     """Whether the attempt should stop: a cancel was asked for, or it is not the current one."""
     found = rows(_SQL["wants_stop"], {"id": run_id, "attempt": attempt, "worker": worker})
     return bool(found[0][0]) if found else True
-
-
-def takes_json(text: str) -> bool:
-    """True; raises DataError for what jsonb does not take."""
-    return bool(rows(_SQL["takes_json"], {"text": text})[0][0])

@@ -123,7 +123,3 @@ RETURNING cancel_requested_at IS NOT NULL;
 -- Whether an attempt goes on: a row means that it is the current one, false in it that nobody asked to cancel.
 SELECT cancel_requested_at IS NOT NULL FROM scheduler_app_jobrun
 WHERE id = %(id)s::uuid AND attempts = %(attempt)s AND locked_by = %(worker)s::uuid AND status = 'running';
-
--- name: takes_json
--- Whether a text can be stored as JSON; raises if not.
-SELECT %(text)s::jsonb IS NOT NULL;

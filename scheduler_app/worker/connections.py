@@ -42,9 +42,10 @@ def after_task(sender: Any = None, **_: Any) -> None:
 
 
 def _open_ones(task: Any) -> Iterator[Any]:
-    """The open connections of this thread; none for an eager task, which works on its caller's."""
+    """The open sessions of this thread with PostgreSQL; none for an eager task, which works on its caller's."""
     if not getattr(getattr(task, "request", None), "is_eager", False):
-        yield from [each for each in connections.all(initialized_only=True) if each.connection is not None]
+        wrappers = connections.all(initialized_only=True)
+        yield from [each for each in wrappers if each.vendor == "postgresql" and each.connection is not None]
 
 
 def _has_something_to_say(raw: Any) -> bool:

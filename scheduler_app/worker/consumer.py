@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from celery import bootsteps
+from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.tasks import Tasks
@@ -24,6 +25,7 @@ from scheduler_app.broker.deaths import read_death
 from scheduler_app.broker.topology import DEAD_QUEUE, dead_queue
 from scheduler_app.lifecycle.keep import Identity
 from scheduler_app.models.ids import new_id
+from scheduler_app.worker import vital
 from scheduler_app.worker.keeper import Keeper
 from scheduler_app.worker.ledger import Ledger
 from scheduler_app.worker.pools import judge_pool
@@ -121,6 +123,8 @@ class DurableConsumer(Consumer):
             if not self.ledger.stop(LAST_WRITES):
                 logger.warning("some finishes could not be written; their runs will be taken up again")
             self.keeper.stop(LAST_WRITES)
+        if vital.failed and self.controller is not None:
+            self.controller.exitcode = EX_FAILURE  # Celery ends a terminated worker with 0, and nobody would restart it
         super().shutdown()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:

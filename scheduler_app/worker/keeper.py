@@ -23,6 +23,7 @@ from scheduler_app.lifecycle.keep import Identity, close_lease, open_lease, rene
 from scheduler_app.lifecycle.lose import lose_runs
 from scheduler_app.models.ids import new_id
 from scheduler_app.worker.ledger import Ledger
+from scheduler_app.worker.vital import vital_thread
 
 logger = get_logger(__name__)
 RETRY_SECONDS = 0.5
@@ -37,7 +38,7 @@ class Keeper:
         self._on_cancel = on_cancel
         self._stop = threading.Event()
         self._suspects: dict[UUID, int] = {}
-        self._thread = threading.Thread(target=self._run, name="everyslot-keeper", daemon=True)
+        self._thread = vital_thread("everyslot-keeper", self._run)
 
     def start(self) -> None:
         self._thread.start()

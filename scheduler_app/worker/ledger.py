@@ -11,12 +11,11 @@ What would break it: acknowledging before the commit; claiming more than will st
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,11 +24,11 @@ from django.db import DataError, Error, IntegrityError, OperationalError, connec
 
 from scheduler_app.conf import conf
 from scheduler_app.core.outcome import Ending, Way
-from scheduler_app.core.text import note
 from scheduler_app.instrument import emit
-from scheduler_app.lifecycle.bury import Letter, bury
-from scheduler_app.lifecycle.claim import Written, unstorable, write
+from scheduler_app.lifecycle.bury import Letter, bury, bury_apart
+from scheduler_app.lifecycle.claim import Written, write, write_apart
 from scheduler_app.store.work import Claimed, Finish, Wanted
+from scheduler_app.worker.vital import vital_thread
 
 if TYPE_CHECKING:
     from scheduler_app.worker.request import DurableRequest
@@ -86,7 +85,7 @@ class Ledger:
         self._outbox: deque[Callable[[], None]] = deque()
         self._closed_to_claims = False
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="everyslot-ledger", daemon=True)
+        self._thread = vital_thread("everyslot-ledger", self._run)
 
     # Called on the event loop.
 
@@ -122,7 +121,7 @@ class Ledger:
 
     def give_back_unstarted(self) -> None:
         for request in list(self._running.values()):
-            if not request.stays_in_pool():
+            if not request.hold_in_pool():
                 request.end(Way.GIVEN_BACK)
 
     def close_to_claims(self) -> None:
@@ -193,6 +192,8 @@ class Ledger:
         taken = [self._letters.popleft() for _ in range(min(len(self._letters), BATCH))]
         try:
             bury([letter for letter, _ in taken])
+        except DataError:
+            bury_apart([letter for letter, _ in taken])
         except Error as error:
             logger.warning("the database is away, %d dead letters wait: %s", len(taken), error)
             connection.close()
@@ -237,13 +238,15 @@ class Ledger:
         finishes = [self._as_finish(each) for each in ended]
         # Doubles once; a stale hint stays beside the current one and must not take its place.
         wanted = list(dict.fromkeys(d.wanted for d in deliveries))
-        pause = RETRY_FIRST
+        pause, apart = RETRY_FIRST, ""
         while True:
             worker = self.worker
             try:
+                if apart:
+                    return worker, write_apart(worker, finishes, wanted, apart)
                 return worker, write(worker, finishes, wanted)
             except DataError as error:
-                finishes = self._without_bad_data(finishes, error)
+                apart = str(error)
             except IntegrityError:
                 # Two workers took the same concurrency key at once; the next try sees who has it.
                 logger.debug("a claim met a concurrent one; trying again", exc_info=True)
@@ -259,14 +262,6 @@ class Ledger:
     def _as_finish(self, each: Ended) -> Finish:
         claim = each.request.claim
         return Finish(claim.run_id, claim.attempt, each.request.worker, each.ending)
-
-    def _without_bad_data(self, finishes: Sequence[Finish], error: Exception) -> list[Finish]:
-        """PostgreSQL refused a value of the batch: a note takes the place of each result that it does not store."""
-        bad = unstorable([f.ending.result for f in finishes if f.ending.result is not None])
-        text = json.dumps(note(f"PostgreSQL refused it: {error}"))
-        if not bad:  # then it is a text; without it the run still ends
-            return [replace(f, ending=replace(f.ending, traceback="", error=f.ending.error and text)) for f in finishes]
-        return [replace(f, ending=replace(f.ending, result=text)) if f.ending.result in bad else f for f in finishes]
 
     # Back on the event loop.
 

@@ -63,8 +63,8 @@ class DurableRequest(Request):
         self.accepted = time.monotonic()
         super().on_accepted(pid, time_accepted)
 
-    def stays_in_pool(self) -> bool:
-        """Whether a child has it or is being written it: then it is worked on, and must not be given back.
+    def hold_in_pool(self) -> bool:
+        """Keep it if a child has it or is being written it; whether that is so. Then it must not be given back.
 
         Before it closes, the pool discards what no child has accepted yet. A child that got the message all the same
         would work for nobody, and then wait 30 s for its result to be read (billiard, `_ensure_messages_consumed`).

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import DataError, transaction
 
 from scheduler_app.core.limits import PAYLOAD_BYTES
 from scheduler_app.core.outcome import Ending, Way
 from scheduler_app.core.states import Status
-from scheduler_app.core.text import note
-from scheduler_app.lifecycle.claim import unstorable, write
+from scheduler_app.core.text import is_note, note
+from scheduler_app.lifecycle.claim import write, write_apart
 from scheduler_app.models import DeadLetter, JobRun
 from scheduler_app.models.ids import new_id
-from scheduler_app.store.work import Finish
+from scheduler_app.store.work import Finish, Wanted
 from tests.support.definitions import a_run, known_tasks, options
 
 pytestmark = pytest.mark.django_db
@@ -66,7 +67,36 @@ def test_a_task_that_takes_no_result_follows_one_that_could_not_be_stored() -> N
     assert (run.status, run.args) == ("queued", ["2026-11"])
 
 
-def test_what_postgres_does_not_take_is_found_among_its_neighbours() -> None:
-    good = ['"a"', "[1]", "null"]
+def test_a_value_that_postgres_refuses_costs_its_neighbours_nothing() -> None:
     bad = ['"\\u0000"', "{", "1e999999"]
-    assert unstorable([*good, *bad]) == frozenset(bad)
+    results = ['"a"', *bad, "null"]
+    runs = [a_run(status="running", locked_by=WORKER, trigger="code") for _ in results]
+    ends = [
+        Finish(run.id, 1, WORKER, Ending(Way.RETURNED, Status.SUCCEEDED, result=result))
+        for run, result in zip(runs, results, strict=True)
+    ]
+    waiting = a_run(trigger="code")
+    with pytest.raises(DataError), transaction.atomic():
+        write(WORKER, ends, [Wanted(waiting.id, 0)])
+    written = write_apart(WORKER, ends, [Wanted(waiting.id, 0)], "bad value")
+    assert written.done.keys() == {run.id for run in runs}
+    assert written.claimed.keys() == {waiting.id}
+    stored = [JobRun.objects.get(pk=run.pk).result for run in runs]
+    assert (stored[0], stored[-1]) == ("a", None)
+    assert all(is_note(each) and "bad value" in each["reason"] for each in stored[1:-1])
+
+
+def test_a_successor_never_ends_a_run_that_was_there_under_its_id() -> None:
+    innocent = a_run(trigger="code")
+    options = {"task_id": str(innocent.id), "queue": "gone"}
+    run = a_run(status="running", locked_by=WORKER, trigger="code", canvas={"chain": [NEXT | {"options": options}]})
+    write(WORKER, [Finish(run.id, 1, WORKER, Ending(Way.RETURNED, Status.SUCCEEDED, result="1"))], [])
+    innocent.refresh_from_db()
+    assert innocent.status == "queued"
+
+
+def test_a_successor_whose_own_queue_is_gone_is_dead_with_the_reason() -> None:
+    with known_tasks(options(queue="gone")):
+        run = followed_by("1")
+    assert (run.status, run.reason) == ("dead", "refused")
+    assert "queue" in run.last_error

@@ -21,6 +21,7 @@ from scheduler_app.models import Attempt, DeadLetter, JobRun, Worker
 from scheduler_app.store.term import database_time
 from scheduler_app.worker.keeper import RETRY_SECONDS
 from tests.support.brokers import broker_url
+from tests.support.crash_points import SETUP
 from tests.support.programs import ROOT, WORKLOAD, Programs, WorkerProcess, promised, wait_until
 from tests.support.workload import echo, exiting, gated, holding_the_interpreter, lines, noted, noted_pid
 
@@ -244,3 +245,18 @@ def test_postgresql_away_for_longer_than_a_lease_loses_no_attempt_and_everything
     said = sorted(line.rsplit(" ", 1)[0] for line in lines(notes))
     assert said == [*(f"behind-{number}" for number in range(6)), *["end 1"] * 4, *["start 1"] * 4]
     assert all(each.alive for each in (beat, *workers))
+
+
+def test_a_worker_whose_ledger_has_failed_ends_and_its_run_is_taken_up(
+    run: Programs, notes: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    broken = f"{SETUP}from scheduler_app.worker.ledger import Ledger\nLedger._persist = lambda *_: 1 / 0"
+    run.beat().leads()
+    result = gated.delay(str(notes), str(gate))
+    worker = run.worker("broken", before=broken)
+    assert worker.wait(60) != 0
+    worker.says("everyslot-ledger has failed")
+    gate.touch()
+    run.worker("whole").ready()
+    assert result.get(timeout=60) >= 1
