@@ -13,6 +13,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from scheduler_app.beat.gate import OpenGate, RedisGate, State
+from tests.support.missing import without
 
 KEY = "redbeat:test:lock"
 LIFETIME = 5.0
@@ -22,7 +23,7 @@ LIFETIME = 5.0
 def redis() -> Iterator[Redis]:
     url = os.environ.get("TEST_REDIS_URL") or os.environ.get("REDIS_URL", "")
     if not url:
-        pytest.skip("Redis is needed: `make test` starts it, or set REDIS_URL")
+        without("Redis is needed: `make test` starts it, or set REDIS_URL")
     client = Redis.from_url(url)
     client.delete(KEY)
     yield client

@@ -123,13 +123,10 @@ def test_a_connection_that_died_while_idle_is_opened_anew(pair: Pair) -> None:
 
 def sever(connection: Connection) -> None:
     """Cut the connection under the client's feet."""
-    transport = connection.connection
-    if hasattr(transport, "sock"):
-        transport.sock.shutdown(socket.SHUT_RDWR)
-    elif hasattr(getattr(transport, "transport", None), "sock"):
-        transport.transport.sock.shutdown(socket.SHUT_RDWR)
-    else:
-        pytest.skip("this transport has no socket to cut from here")
+    link = connection.connection
+    descriptor = link.session.fileno() if hasattr(link, "session") else link.transport.sock.fileno()
+    with socket.socket(fileno=os.dup(descriptor)) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_confirm_that_is_withheld_leaves_the_hint_unconfirmed(

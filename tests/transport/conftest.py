@@ -11,6 +11,7 @@ import pytest
 from kombu import Connection
 
 import scheduler_app.transport  # noqa: F401 - registers the alias
+from tests.support.missing import without
 from tests.transport.postgres import fresh_database, private_server
 
 TABLES = ("message", "binding", "queue", "exchange", "holder")
@@ -25,7 +26,7 @@ def server_url() -> Iterator[str]:
         return
     with private_server() as server:
         if server is None:
-            pytest.skip("PostgreSQL is needed: set DATABASE_URL or install postgresql")
+            without("PostgreSQL is needed: set DATABASE_URL or install postgresql")
         yield server.url
 
 

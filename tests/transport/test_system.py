@@ -17,6 +17,7 @@ from celery import Celery
 from kombu import Queue
 
 from scheduler_app.transport import schema
+from tests.support.missing import without
 from tests.transport.postgres import fresh_database, private_server
 from tests.transport.waiting import wait_until
 
@@ -258,7 +259,7 @@ def test_a_refused_task_and_one_over_the_delivery_limit_become_dead_letters(
 def test_a_server_restart_under_a_worker_leads_to_a_new_connection(tmp_path: Path) -> None:
     with private_server() as server:
         if server is None:
-            pytest.skip("PostgreSQL's programs are needed to restart a server: install postgresql")
+            without("PostgreSQL's programs are needed to restart a server: install postgresql")
         with fresh_database(server.url) as url:
             workers = Workers(url, tmp_path)
             try:
