@@ -9,7 +9,9 @@ from uuid import UUID
 from django.db import transaction
 
 from scheduler_app.conf import conf
+from scheduler_app.lifecycle.elect import LOCK
 from scheduler_app.store import keep as store
+from scheduler_app.store.reap import bound_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,12 @@ class Identity:
 
 
 def open_lease(me: Identity) -> bool:
-    """Take the session lock and make (or, after a lost session, renew) the worker's row; False if declared dead."""
+    """Take the session lock and make (or, after a lost session, renew) the worker's row; False if declared dead.
+
+    From now on no statement of this session waits long for a lock: what a task holds must not cost the lease.
+    """
+    if conf().session_locks:
+        bound_session(LOCK)
     with transaction.atomic():
         locked = conf().session_locks and store.hold_session_lock(me.lock_key)
         return store.open_worker(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from celery.utils.log import get_logger
-from django.db import Error, connection
+from django.db import Error, OperationalError, connection
 
 from scheduler_app.conf import conf
 from scheduler_app.core.outcome import Way
@@ -87,10 +87,19 @@ class Keeper:
         confirmed = [run_id for run_id, attempt in unknown.items() if self._suspects.get(run_id) == attempt]
         self._suspects = unknown
         if confirmed:
-            lose_runs(self.me.id, confirmed, "its claim was committed but never heard of")
+            self._lose(confirmed)
         asked = [run_id for run_id, _, cancel in rows if cancel]
         if asked:
             self._on_cancel(asked)
+
+    def _lose(self, runs: list[UUID]) -> None:
+        """What a transaction of somebody else holds just now is left for the next heartbeat."""
+        try:
+            lose_runs(self.me.id, runs, "its claim was committed but never heard of")
+        except OperationalError as error:
+            if not connection.is_usable():
+                raise
+            logger.warning("%d lost runs are locked, and end later: %s", len(runs), error)
 
     def _close(self) -> None:
         try:
