@@ -40,8 +40,17 @@ def test_the_lease_of_all_held_messages_is_one_row_renewed_while_nobody_drains(
         wait_until(lambda: lease_ends(database) > first, what="the lease is renewed")
 
 
+def end_sessions(database: Database) -> None:
+    """Of everybody who holds messages in this database: only they have an advisory lock."""
+    database.execute(
+        "SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+        " WHERE l.locktype = 'advisory' AND d.datname = current_database()"
+    )
+
+
+@pytest.mark.parametrize("die", [expire_leases, end_sessions])
 def test_messages_of_a_dead_consumer_return_to_others_as_redelivered(
-    connect: Callable[..., Connection], database: Database
+    connect: Callable[..., Connection], database: Database, die: Callable[[Database], None]
 ) -> None:
     dead, living = connect(), connect()
     channel = dead.channel()
@@ -49,32 +58,14 @@ def test_messages_of_a_dead_consumer_return_to_others_as_redelivered(
     publish(channel, "work", "a", "b")
     with consuming(channel, "work"):
         drain(dead, 2)
-        expire_leases(database)
+        sweep(living)
+        assert len(lease_ends(database)) == 1, "it lives"
+        die(database)
         sweep(living)
         with consuming(living.channel(), "work") as received:
             drain(living, 2)
     assert bodies(received) == ["a", "b"]
     assert [found.delivery_info["redelivered"] for found in received] == [True, True]
-
-
-def test_messages_of_an_ended_session_return_without_waiting_for_the_lease(
-    connect: Callable[..., Connection], database: Database
-) -> None:
-    dead, living = connect(), connect()
-    channel = dead.channel()
-    declare(channel, "work")
-    publish(channel, "work", "a", "b")
-    with consuming(channel, "work"):
-        drain(dead, 2)
-        sweep(living)
-        assert len(lease_ends(database)) == 1, "its session lives"
-        database.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1163088976"
-        )
-        sweep(living)
-        with consuming(living.channel(), "work") as received:
-            drain(living, 2)
-    assert bodies(received) == ["a", "b"]
 
 
 def test_where_a_pooler_parts_lock_and_connection_the_lease_alone_decides(
