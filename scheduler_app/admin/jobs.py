@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
+from scheduler_app.admin.base import ModelAdmin
 from scheduler_app.admin.cells import JOB_LABELS, NOTHING, RUN_LABELS, instant, line, runs_table, two_zones
 from scheduler_app.admin.dialogs import PauseForm, RunForm, act
 from scheduler_app.admin.job_filters import StateFilter

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.contrib.admin import ShowFacets
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator as EndlessPaginator
+
+from scheduler_app.admin.base import ModelAdmin
 
 DEEPEST_PAGE = 500
 

@@ -63,6 +63,7 @@ def prepare(binaries: Binaries, folder: Path, *, durable: bool = True, data: Pat
         raise CannotHave("PostgreSQL", "it refuses to run as root and there is no other user", "adduser postgres")
     binaries = _reachable(binaries, folder, account)
     home = owned_folder(data or folder / "postgres", account)
+    _refuse_second(home)
     secret = _cluster(binaries, home, account)
     port = free_ports(1)[0]
     url = f"postgresql://postgres:{secret}@{LOOPBACK}:{port}/postgres"
@@ -77,6 +78,16 @@ def prepare(binaries: Binaries, folder: Path, *, durable: bool = True, data: Pat
     argv += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     launch = Launch("postgres", argv, home, folder / "postgres.log", account=account, stop=STOP, env=_env())
     return NativeService("PostgreSQL", url, binaries.origin, [Process(launch)], lambda: answers(url))
+
+
+def _refuse_second(home: Path) -> None:
+    """One server at a time on the same data; its own words for that name a lock file. Raises StartFailed."""
+    try:
+        pid = int((home / "data" / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        os.kill(pid, 0)
+    except (OSError, ValueError, IndexError):
+        return  # none, or left behind by one that is gone, which the server clears away itself
+    raise StartFailed(f"PostgreSQL runs on {home} already, as process {pid}: is another `make up` running here?")
 
 
 def answers(url: str) -> bool:

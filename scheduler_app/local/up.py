@@ -39,7 +39,7 @@ def run_up(folder: Path, arguments: Sequence[str]) -> int:
         for service in services.running.values():
             print(f"{service.name}: {service.origin}", flush=True)
         with Stack(folder, _environment(services, kept)) as stack:
-            return _keep_up(stack, kept, options.port)
+            return _keep_up(stack, kept, options.port, ours=not _is_given(KINDS["postgres"].variable))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -91,8 +91,8 @@ def _kept(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _keep_up(stack: Stack, kept: Path, port: int) -> int:
-    login = _prepare(stack, kept)
+def _keep_up(stack: Stack, kept: Path, port: int, *, ours: bool) -> int:
+    login = _prepare(stack, kept, ours)
     stack.web(port)
     stack.beat("beat")
     stack.worker("worker")
@@ -107,8 +107,8 @@ def _keep_up(stack: Stack, kept: Path, port: int) -> int:
     return 1
 
 
-def _prepare(stack: Stack, kept: Path) -> str:
-    """Migrations, the jobs that the code declares, somebody to sign in, and at the first time a few jobs to look at."""
+def _prepare(stack: Stack, kept: Path, ours: bool) -> str:
+    """Migrations, the jobs that the code declares, somebody to sign in; in a new database of ours, jobs to look at."""
     stack.enter()
     from django.core.management import call_command
 
@@ -119,7 +119,7 @@ def _prepare(stack: Stack, kept: Path) -> str:
     call_command("migrate", verbosity=0)
     import_tasks()
     call_command("jobs", "sync", stdout=io.StringIO())
-    if not Job.objects.exists():
+    if ours and not Job.objects.exists():
         define_jobs()
     return _login(_kept(kept / "admin-password"))
 

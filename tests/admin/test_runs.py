@@ -203,3 +203,17 @@ def test_every_page_is_served_without_other_hosts(client: Client) -> None:
             if part.startswith(("http://", "https://", "//")) and "w3.org" not in part
         ]
         assert foreign == [], address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "scheduler_app/job/?queue=%00", "scheduler_app/job/?q=a%00", "scheduler_app/jobrun/?status=%00",
+        "scheduler_app/jobrun/?status__exact=x&%00=1", "scheduler_app/deadletter/?reason=%00", "auth/user/?q=%00",
+    ],
+)  # fmt: skip
+def test_a_filter_that_no_database_can_compare_shows_the_list_without_it(client: Client, address: str) -> None:
+    a_job()
+    answer = client.get(f"/admin/{address}", follow=True)
+    assert answer.status_code == 200
+    assert answer.redirect_chain

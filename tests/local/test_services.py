@@ -84,6 +84,8 @@ def test_data_in_a_folder_that_was_given_outlive_the_services(tmp_path: Path):
         running.start(["postgres"], data=tmp_path / "data")
         with psycopg.connect(running.running["postgres"].url, autocommit=True) as database:
             database.execute("CREATE TABLE kept AS SELECT 1 AS n")
+        with Services(environ={}) as second, pytest.raises(StartFailed, match=r"runs on .* already, as process"):
+            second.start(["postgres"], data=tmp_path / "data")
     with Services(environ={}) as running:
         running.start(["postgres"], data=tmp_path / "data")
         with psycopg.connect(running.running["postgres"].url) as database:
