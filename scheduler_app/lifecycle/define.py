@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 
 from scheduler_app.core.errors import EveryslotError, InvalidDefinition, InvalidSchedule
 from scheduler_app.core.retry import RetryOverrides, RetryPolicy, resolve
+from scheduler_app.core.text import unstorable_string
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.rules import InvalidJob, is_storable
@@ -179,7 +180,8 @@ def delete(job_id: int, *, by: str = "") -> Job:
 
 def find(name: str) -> Job:
     """The live job of that name; raises JobMissing."""
-    job = Job.objects.live().filter(name=name).first()
+    # What cannot be stored is nobody's name, and no question for the database.
+    job = None if unstorable_string(name) else Job.objects.live().filter(name=name).first()
     if job is None:
         raise JobMissing(f"there is no job {name!r}")
     return job
