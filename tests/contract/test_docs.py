@@ -21,6 +21,7 @@ from scheduler_app.lifecycle.overview import JobState
 from scheduler_app.management.cli import VERBS
 from scheduler_app.models import Job, JobRun
 from scheduler_app.models.job import CatchUp, ConcurrencyPolicy
+from tests.support.definitions import known_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -110,7 +111,8 @@ def test_examples_compile_and_run(where: str, source: str) -> None:
     code = compile(source, where, "exec")
     if "from hello import" not in source:
         import_tasks()
-        exec(code, {"__name__": "an_example"})
+        with known_tasks(*catalog.all_tasks()):  # what the example declares must not be known to other tests
+            exec(code, {"__name__": "an_example"})
 
 
 @pytest.mark.parametrize(("where", "source"), list(blocks("sh")))
