@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from django.core.exceptions import SuspiciousFileOperation
 from django.core.files import File
-from django.core.files.storage import Storage, default_storage
+from django.core.files.storage import FileSystemStorage, Storage, default_storage
 
 from scheduler_app import current_run
 from scheduler_app.core.errors import GiveUp
@@ -44,10 +44,11 @@ def replace_file(name: str, write: Callable[[Path], None], storage: Storage = de
     Raises what `write` raises (nothing is left behind then) and GiveUp for a bad name.
     """
     name = checked_name(name)
-    folder = _folder_of(name, storage)
-    if folder is None:
+    path = _path_of(name, storage)
+    if path is None:
         _upload(name, write, storage)
         return
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     with _temporary(folder, PurePosixPath(name).name) as part:
         write(part)
@@ -69,21 +70,23 @@ def local_copy(name: str, max_bytes: int, storage: Storage = default_storage) ->
         raise GiveUp(f"{name} cannot be read: {error.__class__.__name__}") from error
     if size > max_bytes:
         raise GiveUp(f"{name} has {size} bytes; at most {max_bytes} are taken")
-    try:
-        yield Path(storage.path(name))
-    except NotImplementedError:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / PurePosixPath(name).name
-            with storage.open(name) as stored, copy.open("wb") as local:
-                shutil.copyfileobj(stored, local)
-            yield copy
+    path = _path_of(name, storage)
+    if path is not None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / PurePosixPath(name).name
+        with storage.open(name) as stored, copy.open("wb") as local:
+            shutil.copyfileobj(stored, local)
+        yield copy
 
 
-def _folder_of(name: str, storage: Storage) -> Path | None:
-    try:
-        return Path(storage.path(name)).parent
-    except NotImplementedError:
+def _path_of(name: str, storage: Storage) -> Path | None:
+    """Where the file lies on this machine; None in a storage that is no folder. Raises GiveUp for a bad name."""
+    if not isinstance(storage, FileSystemStorage):  # that it has a `path` says nothing: InMemoryStorage has one too
         return None
+    try:
+        return Path(storage.path(name))
     except SuspiciousFileOperation as error:
         raise GiveUp(f"{name!r} is not a file name inside the storage") from error
 

@@ -16,7 +16,9 @@ from scheduler_app.local.ports import LOOPBACK
 from scheduler_app.local.processes import wait_for
 from scheduler_app.local.service import CannotHave, NativeService, StartFailed
 from scheduler_app.local.services import Services
+from tests.support.missing import without
 
+WHEELS = "the extra [local] is not installed: pip install -e '.[local]'"
 USUAL = {"postgres": 5432, "rabbitmq": 5672, "redis": 6379}
 
 
@@ -92,8 +94,9 @@ def test_data_in_a_folder_that_was_given_outlive_the_services(tmp_path: Path):
             assert database.execute("SELECT n FROM kept").fetchone() == (1,)
 
 
-@pytest.mark.skipif(postgres.from_wheel() is None, reason="the extra [local] is not installed")
 def test_postgresql_of_the_wheel_serves_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch):
+    if postgres.from_wheel() is None:
+        without(WHEELS)
     monkeypatch.setattr(postgres, "on_machine", lambda: None)
     monkeypatch.setattr(services.compose, "engine_answers", lambda: False)
     with Services(environ={}) as running:
@@ -103,8 +106,9 @@ def test_postgresql_of_the_wheel_serves_where_there_is_no_other(monkeypatch: pyt
             assert database.info.server_version >= 150_000
 
 
-@pytest.mark.skipif(redis._from_wheel() is None, reason="the extra [local] is not installed")
 def test_the_valkey_wheel_serves_where_there_is_no_redis_server(monkeypatch: pytest.MonkeyPatch):
+    if redis._from_wheel() is None:
+        without(WHEELS)
     monkeypatch.setattr(redis.shutil, "which", lambda _: None)
     with Services(environ={}) as running:
         running.start(["redis"])
