@@ -2,13 +2,15 @@
 
 Guaranteed: a worker is declared dead only if its heartbeat did not move for one lease by this process's own monotonic
 clock, counted while this process and its database session were awake and unbroken; or if its session lock, seen held
-by this same session, stayed away for a grace while the heartbeat did not move. A database restart, a stall of either
-side or a stepped clock kills nobody: they stop the count. It would break if time that nobody observed were counted.
+by this same session, stayed away for a grace while the heartbeat did not move. A row that comes up between two looks
+of one session is as good as seen: it commits only while its lock is held. A database restart, a stall of either side
+or a stepped clock kills nobody: they stop the count. It would break if time that nobody observed were counted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -50,28 +52,33 @@ class Reaper:
 
     def reap(self) -> int:
         """Look at the workers once, and end the attempts of those that are dead; how many attempts ended."""
-        sightings = store.watch_workers()
-        self._start_anew_if_broken(sightings)
+        server_started, sightings = store.watch_workers()
+        anew = self._start_anew_if_broken(server_started)
         passed = self._passed()
         seen = {sighting.id for sighting in sightings}
         self._watched = {key: kept for key, kept in self._watched.items() if key in seen}
+        for each in sightings:
+            if each.id not in self._watched:  # younger than the last look, so its silence begins with this one
+                self._watched[each.id] = _Watched(each.beats, silent=-passed, lock_seen=each.locked and not anew)
         dead = [(each.id, reason) for each in sightings if (reason := self._look(each, passed))]
         if self._tidying_is_due():
             dead += [(each, "worker_stopped") for each in store.workers_with_leftovers(LIMIT)]
             store.forget_workers(KEEP, LIMIT)
         return sum(_lose(worker, reason) for worker, reason in dead)
 
-    def _start_anew_if_broken(self, sightings: list[Sighting]) -> None:
+    def _start_anew_if_broken(self, server_started: datetime) -> bool:
         """Nothing that an earlier session saw counts: while it was broken, heartbeats could not be written either.
 
         The client's connection names the session, since behind a pooler server sessions change all the time; the
         server's start covers a restart that a pooler hides.
         """
-        session = (connection.connection, *{sighting.server_started for sighting in sightings})
-        if sightings and session != self._session:
-            self._session, self._watched, self._looked = session, {}, None
-            if conf().session_locks:
-                store.bound_session(LOCK)
+        session = (connection.connection, server_started)
+        if session == self._session:
+            return False
+        self._session, self._watched, self._looked = session, {}, None
+        if conf().session_locks:
+            store.bound_session(LOCK)
+        return True
 
     def _passed(self) -> float:
         now, before = self._clock.monotonic(), self._looked
@@ -80,10 +87,9 @@ class Reaper:
 
     def _look(self, worker: Sighting, passed: float) -> str:
         """Count; the reason if the worker is dead, else nothing."""
-        watched = self._watched.get(worker.id)
-        if watched is None or watched.beats != worker.beats:
-            lock_seen = worker.lock_held or (watched is not None and watched.lock_seen)
-            self._watched[worker.id] = _Watched(worker.beats, lock_seen=lock_seen)
+        watched = self._watched[worker.id]
+        if watched.beats != worker.beats:
+            self._watched[worker.id] = _Watched(worker.beats, lock_seen=watched.lock_seen or worker.lock_held)
             return ""
         watched.silent += passed
         watched.lock_seen = watched.lock_seen or worker.lock_held

@@ -20,12 +20,12 @@ class Sighting:
     lease: float
     locked: bool
     lock_held: bool
-    server_started: datetime
 
 
-def watch_workers() -> list[Sighting]:
-    """Every worker that has not stopped."""
-    return [Sighting(*row) for row in rows(_SQL["watch_workers"])]
+def watch_workers() -> tuple[datetime, list[Sighting]]:
+    """When this database server started, and every worker that has not stopped."""
+    found = rows(_SQL["watch_workers"])
+    return found[0][0], [Sighting(*worker) for _, *worker in found if worker[0] is not None]
 
 
 def workers_with_leftovers(limit: int) -> list[UUID]:

@@ -1,14 +1,15 @@
 -- name: watch_workers
--- Every worker that has not stopped, whether its session lock is held by anyone just now, and when this database
--- server started.
+-- When this database server started, beside every worker that has not stopped (one row without a worker if there is
+-- none) and whether its session lock is held by anyone just now.
 WITH held AS (
     SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 )
-SELECT w.id, w.beats, w.lease, w.locked, w.locked AND EXISTS (SELECT 1 FROM held WHERE held.key = w.lock_key),
-    pg_postmaster_start_time()
-FROM scheduler_app_worker w WHERE w.stopped_at IS NULL;
+SELECT server.started, w.id, w.beats, w.lease, w.locked,
+    w.locked AND EXISTS (SELECT 1 FROM held WHERE held.key = w.lock_key)
+FROM (SELECT pg_postmaster_start_time() AS started) AS server
+LEFT JOIN scheduler_app_worker w ON w.stopped_at IS NULL;
 
 -- name: forget_workers
 -- Removes the rows of workers that stopped long ago and have nothing running.

@@ -113,11 +113,7 @@ def test_a_restarted_server_starts_every_count_anew_even_behind_a_pooler(
     watch.look(29)
     look = reap.store.watch_workers
     later = datetime(2027, 1, 1, tzinfo=UTC)
-
-    def restarted() -> list[Any]:
-        return [reap.Sighting(s.id, s.beats, s.lease, s.locked, s.lock_held, later) for s in look()]
-
-    monkeypatch.setattr(reap.store, "watch_workers", restarted)
+    monkeypatch.setattr(reap.store, "watch_workers", lambda: (later, look()[1]))
     watch.look(30)
     assert not is_stopped(worker)
 
@@ -146,6 +142,28 @@ def test_a_session_lock_that_was_seen_and_is_gone_tells_of_a_death(locked_worker
     assert Worker.objects.get(id=locked_worker.id).end_reason == "session_lost"
 
 
+def test_a_worker_that_came_and_died_between_two_looks_is_dead_at_once_too() -> None:
+    watch = Watch()
+    watch.look(2)
+    me = Identity(new_id(), "w", "host", 1, 1, ("default",))
+    assert keep.open_lease(me)
+    running_under(me.id)
+    unlock(me)
+    assert watch.look(1) == 0
+    assert watch.look(1) == 1
+    assert Worker.objects.get(id=me.id).end_reason == "session_lost"
+
+
+def test_a_worker_without_a_lock_that_came_between_two_looks_has_its_whole_lease() -> None:
+    watch = Watch()
+    watch.look(2)
+    worker = a_worker().id
+    watch.look(31)
+    assert not is_stopped(worker)
+    watch.look(1)
+    assert is_stopped(worker)
+
+
 def test_a_worker_that_reconnects_within_the_grace_lives(locked_worker: Identity) -> None:
     watch = Watch()
     watch.look(2)
@@ -165,7 +183,7 @@ def test_a_heartbeat_without_the_lock_is_a_life_sign(locked_worker: Identity) ->
     assert not is_stopped(locked_worker.id)
 
 
-def test_a_lock_never_seen_held_proves_nothing_by_its_absence() -> None:
+def test_a_lock_that_this_session_never_saw_held_proves_nothing_by_its_absence() -> None:
     worker = a_worker(locked=True).id
     watch = Watch()
     watch.look(29)

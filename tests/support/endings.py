@@ -11,6 +11,7 @@ from scheduler_app import current_run, durable_task
 from scheduler_app.core.errors import Cancelled, GiveUp, RetryLater
 from tests.support.workload import note
 
+MODULES = {"EVERYSLOT_TASK_MODULES": "tasks,tests.support.workload,tests.support.endings"}  # for a worker
 QUICK = {"time_limit": 60, "retry_backoff": 1, "retry_backoff_max": 0.01}
 
 

@@ -14,13 +14,11 @@ from scheduler_app.broker.publisher import publisher
 from scheduler_app.models import Attempt, JobRun
 from tests.support.brokers import broker_url
 from tests.support.crash_points import trap
-from tests.support.endings import add, breaking, told
+from tests.support.endings import MODULES, add, breaking, told
 from tests.support.programs import Programs, WorkerProcess, wait_until
 from tests.support.workload import echo, lines, noted, plain
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db(transaction=True)]
-
-MODULES = {"EVERYSLOT_TASK_MODULES": "tasks,tests.support.workload,tests.support.endings"}
 
 
 def answer(result: AsyncResult[Any]) -> Any:

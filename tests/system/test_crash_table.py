@@ -23,7 +23,7 @@ from scheduler_app.models import Attempt, DeadLetter, Job, JobRun, SkippedRange
 from tests.support.beats import due_jobs, second_ago
 from tests.support.brokers import broker_url, database_url
 from tests.support.crash_points import trap
-from tests.support.endings import breaking
+from tests.support.endings import MODULES, breaking
 from tests.support.invariants import unsettled
 from tests.support.programs import ROOT, Program, Programs, wait_until
 from tests.support.workload import lines, noted
@@ -35,8 +35,7 @@ on_both = pytest.mark.parametrize(
     "broker", ["postgres", pytest.param("rabbitmq", marks=pytest.mark.proof)], indirect=True
 )
 # Repairs come fast: silence is short, loops are quick, messages of the dead come again soon.
-FAST = {
-    "EVERYSLOT_TASK_MODULES": "tasks,tests.support.workload,tests.support.endings",
+FAST = MODULES | {
     "EVERYSLOT_DISPATCH_TIMEOUT": "2",
     "EVERYSLOT_LOOP": "0.2",
     "EVERYSLOT_TERM": "2",

@@ -5,52 +5,25 @@ Starting a worker takes seconds, so one worker a broker works on all cases at on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
-from celery import current_app
-from celery.exceptions import MaxRetriesExceededError, TaskRevokedError
-from celery.exceptions import TimeoutError as ResultTimeout
+from celery.exceptions import MaxRetriesExceededError
 from celery.result import AsyncResult
 from django.core.management import call_command
-from django_celery_results.models import TaskResult
 
 from scheduler_app.broker import publisher as publishing
 from scheduler_app.broker.publisher import Publisher
-from scheduler_app.lifecycle.cancel import cancel
-from scheduler_app.models import Attempt, DeadLetter, JobRun, Term
+from scheduler_app.models import JobRun, Term
 from tests.support import endings
 from tests.support.brokers import broker_url
-from tests.support.programs import Programs, programs, wait_until
-from tests.support.workload import echo, gated, lines, noted, plain
+from tests.support.played import Played, look
+from tests.support.programs import programs, wait_until
+from tests.support.workload import echo
 
 pytestmark = [pytest.mark.system, pytest.mark.django_db]  # the mark makes the database, also when only some run
-
-MODULES = {"EVERYSLOT_TASK_MODULES": "tasks,tests.support.workload,tests.support.endings"}
-
-
-@dataclass(frozen=True)
-class Played:
-    """A run that was worked on: its row, attempts and dead letters, and how Celery answers for it."""
-
-    row: JobRun
-    attempts: list[Attempt]
-    letters: list[DeadLetter]
-    state: str
-    traceback: str | None
-    answer: Any
-    notes: list[str]
-
-    @property
-    def end(self) -> tuple[str, str, int]:
-        return self.row.status, self.row.reason, self.row.attempts
-
-    @property
-    def outcomes(self) -> list[str]:
-        return [attempt.outcome for attempt in self.attempts]
 
 
 NEVER_ENDS = {"a delay of too many seconds", "too many retries"}  # they wait for their retry
@@ -88,7 +61,7 @@ def played(
         Term.objects.all().delete()
         try:
             run.beat(EVERYSLOT_LOOP="0.1")
-            worker = run.worker(concurrency=3, **MODULES).ready()
+            worker = run.worker(concurrency=3, **endings.MODULES).ready()
             started = cases(notes)
             waiting = JobRun.objects.filter(
                 finished_at=None, pk__in=[result.id for name, result in started.items() if name not in NEVER_ENDS]
@@ -96,31 +69,13 @@ def played(
             wait_until(lambda: not waiting.exists(), 90, "the end of every case")
             assert worker.alive
             assert echo.delay("alive").get(timeout=30, interval=0.05) == "alive"
-            found = {name: _look(result, notes / name) for name, result in started.items()}
+            found = {name: look(result, notes / name) for name, result in started.items()}
         finally:
             publisher.close()
             for each in run.made:
                 each.end()
             call_command("flush", interactive=False, verbosity=0)
     return found
-
-
-def _look(result: AsyncResult[Any], notes: Path) -> Played:
-    answer = None
-    if result.ready():
-        try:
-            answer = result.get(timeout=1)
-        except Exception as error:
-            answer = error
-    return Played(
-        JobRun.objects.get(pk=result.id),
-        list(Attempt.objects.filter(run_id=result.id).order_by("number")),
-        list(DeadLetter.objects.filter(run_id=result.id)),
-        result.state,
-        result.traceback,
-        answer,
-        lines(notes),
-    )
 
 
 # Results that cannot be stored
@@ -381,57 +336,3 @@ def test_a_delay_past_the_end_of_time_is_as_long_as_the_database_can_write(playe
 
 def test_more_retries_than_a_column_holds_are_as_many_as_it_does(played: dict[str, Played]) -> None:
     assert (played["too many retries"].state, played["too many retries"].row.max_attempts) == ("RETRY", 1_000_000_000)
-
-
-# AsyncResult, step by step
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_run_answers_as_celery_says_from_queued_to_its_end(
-    run: Programs, broker: str, notes: Path, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    cancelled = noted.delay(str(notes), "never")
-    cancel([JobRun.objects.get().pk], "ann")
-    assert_answers(cancelled, "REVOKED", ready=True)
-    with pytest.raises(TaskRevokedError, match="requested"):
-        cancelled.get(timeout=1)
-    made = gated.delay(str(notes), str(gate))
-    result: AsyncResult[int] = AsyncResult(made.id)
-    assert_answers(result, "PENDING")
-    with pytest.raises(ResultTimeout):
-        result.get(timeout=0.2, interval=0.05)
-    run.worker(**MODULES).ready()
-    wait_until(lambda: result.state == "STARTED", 30, "the start")
-    assert_answers(result, "STARTED")
-    with pytest.raises(ResultTimeout):
-        result.get(timeout=0.2, interval=0.05)
-    gate.touch()
-    assert result.get(timeout=30, interval=0.05) == 1
-    assert_answers(result, "SUCCESS", ready=True, value=1)
-    assert (result.name, result.args, result.kwargs) == (gated.name, [str(notes), str(gate)], {})
-    assert result.date_done is not None
-    dead = endings.choosy.delay("/dev/null", "ValueError")
-    with pytest.raises(ValueError, match=r"^as asked$"):
-        dead.get(timeout=60, interval=0.05)
-    assert (dead.state, dead.ready(), dead.successful(), dead.failed()) == ("FAILURE", True, False, True)
-    assert isinstance(dead.get(propagate=False), ValueError)
-    assert "in choosy" in dead.traceback
-    waits = endings.later.delay(str(notes), 3600)
-    wait_until(lambda: waits.state == "RETRY", 30, "the retry")
-    assert (waits.ready(), waits.successful(), waits.failed()) == (False, False, False)
-    assert "not ready" in str(waits.result)
-    with current_app.connection_for_write(broker_url(broker)) as there:  # this process knows one broker by itself
-        ordinary = plain.apply_async((str(notes), "ordinary"), connection=there)
-    assert ordinary.get(timeout=60, interval=0.05) == "ordinary"
-    assert list(TaskResult.objects.values_list("task_id", "status")) == [(ordinary.id, "SUCCESS")]
-    assert not JobRun.objects.filter(pk=ordinary.id).exists()
-    assert "never 1" not in lines(notes)
-
-
-def assert_answers(result: AsyncResult[Any], state: str, *, ready: bool = False, value: Any = None) -> None:
-    """What Celery's documentation says of a run that has no error."""
-    assert (result.state, result.status, result.ready()) == (state, state, ready)
-    assert (result.successful(), result.failed(), result.traceback) == (state == "SUCCESS", False, None)
-    if state != "REVOKED":
-        assert result.result == value
