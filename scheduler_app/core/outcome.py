@@ -2,7 +2,7 @@
 
 Every way out of a task is a `Way`; `settle` maps it, with the attempt's number and the run's limits, to an `Ending`:
 the state to write, whether another attempt follows and after how long. Attempt numbers are never used twice, so an
-attempt that must not count (given back, stopped) raises `max_attempts` instead.
+attempt that must not count (given back, stopped, its worker dead) raises `max_attempts` instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Way(StrEnum):
     REQUEUED = "requeued"  # Celery's Reject(requeue=True): later, at no cost
     GAVE_UP = "gave_up"  # the task's own GiveUp(reason)
     CANCELLED = "cancelled"  # it stopped on request
-    LOST = "lost"  # its child or worker died
+    LOST = "lost"  # its pool child died
+    WORKER_LOST = "worker_lost"  # its worker died: at no cost as long as `free` says so
+    STOPPED = "stopped"  # its worker was stopped under it: elsewhere at once, at no cost
     TIMED_OUT = "timed_out"  # over the time limit, killed
     GIVEN_BACK = "given_back"  # claimed but never started
 
@@ -54,7 +56,12 @@ class Ending:
 
 FREE_RETRY_SECONDS = 1.0
 _AT_ONCE_DEAD = {Way.FAILED: "failed", Way.REJECTED: "rejected", Way.GAVE_UP: "gave_up"}
-_EXHAUSTED = {Way.RETRY: "attempts_exhausted", Way.LOST: "lost", Way.TIMED_OUT: "timed_out"}
+_EXHAUSTED = {
+    Way.RETRY: "attempts_exhausted",
+    Way.LOST: "lost",
+    Way.WORKER_LOST: "lost",
+    Way.TIMED_OUT: "timed_out",
+}
 
 
 def settle(
@@ -74,7 +81,7 @@ def settle(
 
     `wanted_delay` (seconds) is what the task asked for; without it, and where it is no number that the database could
     add to an instant, the policy's backoff is drawn with `uniform`.
-    `free` marks a retry that costs no attempt.
+    `free` marks a retry, or the death of a worker, that costs no attempt.
     """
     if way in (Way.RETURNED, Way.IGNORED):
         return Ending(way, Status.SUCCEEDED, "ignored" if way is Way.IGNORED else "", result=result)
@@ -83,7 +90,7 @@ def settle(
         return replace(ending, status=Status.CANCELLED, reason="requested")
     if way in _AT_ONCE_DEAD:
         return replace(ending, status=Status.DEAD, reason=_AT_ONCE_DEAD[way])
-    if way is Way.GIVEN_BACK:
+    if way in (Way.GIVEN_BACK, Way.STOPPED) or (way is Way.WORKER_LOST and free):
         return replace(ending, extra_attempts=1)
     wanted_delay = _seconds(wanted_delay)
     if way is Way.REQUEUED or free:

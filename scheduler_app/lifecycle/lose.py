@@ -1,6 +1,8 @@
 """Lose: end the attempts of a worker that is gone, so that their runs go on elsewhere.
 
-Compare-and-set under each attempt's fence: a finish that committed first wins, and one that comes later is void.
+Compare-and-set under each attempt's fence: a finish that committed first wins, and one that comes later is void. The
+death of a worker says little about the run, so the first few cost it no attempt; a run that kills worker after worker
+pays for the later ones and is dead in the end.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from scheduler_app.core.limits import WORKER_LOSSES_FREE
 from scheduler_app.core.outcome import Way, settle
 from scheduler_app.core.retry import resolve
 from scheduler_app.instrument import emit
@@ -22,7 +25,7 @@ from scheduler_app.store.work import Finish, Running, running_of_worker
 BATCH = 500
 
 
-def lose_worker(worker: UUID, reason: str, way: Way = Way.LOST) -> int:
+def lose_worker(worker: UUID, reason: str, way: Way = Way.WORKER_LOST) -> int:
     """Mark the worker as stopped and end all its running attempts; how many ended.
 
     The row is stopped first: from then on the worker's own keeper sees no row and stops work.
@@ -39,12 +42,12 @@ def lose_worker(worker: UUID, reason: str, way: Way = Way.LOST) -> int:
     return ended
 
 
-def lose_attempts(worker: UUID, running: Sequence[Running], reason: str, way: Way = Way.LOST) -> int:
+def lose_attempts(worker: UUID, running: Sequence[Running], reason: str, way: Way = Way.WORKER_LOST) -> int:
     """End these attempts of a worker as lost; how many were still the current ones."""
     return len(write(worker, [_finish(worker, each, reason, way) for each in running], []).done)
 
 
-def lose_runs(worker: UUID, runs: Sequence[UUID], reason: str, way: Way = Way.LOST) -> int:
+def lose_runs(worker: UUID, runs: Sequence[UUID], reason: str, way: Way = Way.WORKER_LOST) -> int:
     """End the attempts that run under a worker's name for these runs; how many were still the current ones."""
     wanted = set(runs)
     return lose_attempts(worker, [r for r in running_of_worker(worker) if r.run_id in wanted], reason, way)
@@ -59,6 +62,7 @@ def _finish(worker: UUID, running: Running, reason: str, way: Way) -> Finish:
         max_attempts=running.max_attempts,
         policy=policy,
         uniform=random.uniform,
+        free=running.worker_losses < WORKER_LOSSES_FREE,
         error=f"attempt lost: {reason}",
     )
     return Finish(running.run_id, running.attempt, worker, ending)

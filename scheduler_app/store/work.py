@@ -69,13 +69,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt under a worker's name."""
+    """An attempt under a worker's name; `worker_losses` of its run's earlier ones died with their worker."""
 
     run_id: UUID
     attempt: int
     max_attempts: int
     job_retry: RetryOverrides
     task: str
+    worker_losses: int
 
 
 def claim_runs(worker: UUID, lease: float, wanted: Sequence[Wanted]) -> Claims:
@@ -126,7 +127,7 @@ def finish_attempts(finishes: Sequence[Finish]) -> list[Done]:
 def running_of_worker(worker: UUID, limit: int = 1000) -> list[Running]:
     """What runs under this worker's name."""
     found = rows(_SQL["running_of_worker"], {"worker": worker, "limit": limit})
-    return [Running(r[0], r[1], r[2], RetryOverrides(None, r[3], r[4], r[5]), r[6]) for r in found]
+    return [Running(r[0], r[1], r[2], RetryOverrides(None, r[3], r[4], r[5]), *r[6:]) for r in found]
 
 
 def note_progress(run_id: UUID, attempt: int, worker: UUID, percent: float | None, message: str) -> bool | None:

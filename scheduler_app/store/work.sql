@@ -107,8 +107,9 @@ WITH f AS (
 SELECT d.id, d.status, d.attempts, d.canvas::text, d.priority, (SELECT count(*) FROM freed) FROM done d;
 
 -- name: running_of_worker
--- The attempts that run under a worker's name, with what is needed to end them.
-SELECT r.id, r.attempts, r.max_attempts, j.retry_backoff, j.retry_backoff_max, j.retry_jitter, r.task
+-- The attempts that run under a worker's name, with what is needed to end them and how many of each run died so before.
+SELECT r.id, r.attempts, r.max_attempts, j.retry_backoff, j.retry_backoff_max, j.retry_jitter, r.task,
+    (SELECT count(*) FROM scheduler_app_attempt a WHERE a.run_id = r.id AND a.outcome = 'worker_lost')
 FROM scheduler_app_jobrun r LEFT JOIN scheduler_app_job j ON j.id = r.job_id
 WHERE r.locked_by = %(worker)s::uuid AND r.status = 'running'
 ORDER BY r.id LIMIT %(limit)s;

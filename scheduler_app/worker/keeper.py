@@ -105,7 +105,7 @@ class Keeper:
         try:
             left = [run_id for run_id, _, _ in running_now(self.me.id)]
             if left:
-                lose_runs(self.me.id, left, "the worker was stopped", Way.LOST)
+                lose_runs(self.me.id, left, "the worker was stopped", Way.STOPPED)
             close_lease(self.me.id, "stopped")
         except Error as error:
             logger.warning("the database is away, the lease of %s ends by itself: %s", self.me.name, error)

@@ -106,7 +106,7 @@ class DurableRequest(Request):
         said = getattr(error, "said", "") or describe(error)
         if way is Way.TIMED_OUT:
             said = over_time(self.claim.time_limit)
-        traceback = "" if way is Way.LOST else storable(str(exc_info.traceback or ""))
+        traceback = "" if way in (Way.LOST, Way.STOPPED) else storable(str(exc_info.traceback or ""))
         event = "task-retried" if way is Way.RETRY else "task-failed"
         self.send_event(event, exception=storable(said, 500), traceback=traceback)
         if last:
@@ -170,8 +170,8 @@ def way_out(error: BaseException) -> tuple[Way, float | None, bool, int]:
         return Way.RETRY, getattr(error, "delay", None), False, getattr(error, "extra_attempts", 0)
     if isinstance(error, RetryLater):
         return Way.RETRY, error.after, True, 0
-    if isinstance(error, Terminated):  # by its own worker, which is being stopped: at once elsewhere, at no cost
-        return Way.LOST, 0.0, True, 0
+    if isinstance(error, Terminated):  # by its own worker, which is being stopped
+        return Way.STOPPED, None, False, 0
     if isinstance(error, TimeLimitExceeded):
         return Way.TIMED_OUT, None, False, 0
     if isinstance(error, SoftTimeLimitExceeded):

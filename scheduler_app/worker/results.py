@@ -24,7 +24,12 @@ _STATES = {
     Status.SKIPPED: states.REVOKED,
 }
 
-_ENDS_OF_A_PROCESS: dict[str, str] = {Way.LOST: "WorkerLostError", Way.TIMED_OUT: "TimeLimitExceeded"}
+_ENDS_OF_A_PROCESS: dict[str, str] = {
+    Way.LOST: "WorkerLostError",
+    Way.WORKER_LOST: "WorkerLostError",
+    Way.STOPPED: "WorkerLostError",
+    Way.TIMED_OUT: "TimeLimitExceeded",
+}
 
 
 class RunBackend(DatabaseBackend):

@@ -26,8 +26,14 @@ AT_ONCE = {
 }
 """These end a run, whatever is left and whatever the task asked for."""
 
-USED_UP = {Way.RETRY: "attempts_exhausted", Way.LOST: "lost", Way.TIMED_OUT: "timed_out"}
+USED_UP = {
+    Way.RETRY: "attempts_exhausted", Way.LOST: "lost", Way.WORKER_LOST: "lost", Way.TIMED_OUT: "timed_out",
+}  # fmt: skip
 """These go on while attempts are left, and say why the run is dead otherwise."""
+
+
+COSTS_NOTHING = {Way.GIVEN_BACK, Way.STOPPED}
+"""These go on at once."""
 
 
 def half(low: float, high: float) -> float:
@@ -46,7 +52,7 @@ def expected(way: Way, attempt: int, most: int, wanted: float | None, free: bool
     """(state, reason, delay, extra attempts), as DESIGN says it."""
     if way in AT_ONCE:
         return (*AT_ONCE[way], 0.0, 0)
-    if way is Way.GIVEN_BACK:
+    if way in COSTS_NOTHING or (way is Way.WORKER_LOST and free):
         return Status.QUEUED, "", 0.0, 1
     asked = None if wanted is None else max(0.0, wanted)
     if way is Way.REQUEUED or free:
@@ -71,7 +77,7 @@ def test_an_attempt_ends_as_the_table_says(way: Way, attempt: int, most: int, wa
 
 
 def test_every_way_is_in_the_table() -> None:
-    assert set(AT_ONCE) | set(USED_UP) | {Way.GIVEN_BACK, Way.REQUEUED} == set(Way)
+    assert set(AT_ONCE) | set(USED_UP) | COSTS_NOTHING | {Way.REQUEUED} == set(Way)
 
 
 @pytest.mark.parametrize("way", list(Way), ids=str)
@@ -107,7 +113,7 @@ def test_attempts_that_cost_nothing_leave_the_costly_ones_as_many_as_before() ->
         while True:
             assert attempt < most, "claimed beyond its attempts"
             attempt += 1
-            way = chance.choice([*USED_UP, Way.GIVEN_BACK, Way.REQUEUED])
+            way = chance.choice([*USED_UP, *COSTS_NOTHING, Way.REQUEUED])
             free = chance.random() < 0.3
             ending = settle(way, attempt=attempt, max_attempts=most, policy=POLICY, uniform=half, free=free)
             most += ending.extra_attempts

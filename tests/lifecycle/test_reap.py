@@ -67,7 +67,7 @@ def test_a_worker_silent_for_a_lease_is_dead_and_its_run_goes_on(worker: UUID) -
     assert watch.look(1) == 1
     run.refresh_from_db()
     assert (run.status, run.attempts, run.locked_by) == ("queued", 1, None)
-    assert Attempt.objects.get().outcome == "lost"
+    assert Attempt.objects.get().outcome == "worker_lost"
     assert Worker.objects.get(id=worker).end_reason == "lease_expired"
 
 

@@ -36,7 +36,7 @@ def history() -> Story:
     flaky = a_run(status="succeeded", attempts=2, task="tasks.examples.flaky")
     tries(flaky, ("retry", old), ("returned", new))
     killed = a_run(status="succeeded", attempts=2, task="tasks.examples.slow")
-    tries(killed, ("lost", old), ("returned", new))
+    tries(killed, ("worker_lost", old), ("returned", new))
     poison = a_run(status="dead", attempts=3, last_error="ValueError: never", task="tasks.examples.poison")
     tries(poison, ("retry", old), ("retry", old), ("retry", new))
     DeadLetter.objects.create(run_id=poison.id, attempt=3, reason="rejected", headers=HEADERS)
@@ -111,7 +111,7 @@ def skip_a_slot(story: Story) -> None:
 
 
 def repeat_a_success(story: Story) -> None:
-    Attempt.objects.filter(outcome="lost").update(outcome="returned")
+    Attempt.objects.filter(outcome="worker_lost").update(outcome="returned")
 
 
 def lose_an_attempt(story: Story) -> None:

@@ -33,4 +33,4 @@ def test_a_killed_and_restarted_worker_works_on(celery_setup: CeleryTestSetup, r
     celery_setup.worker.restart()
     gate.touch()
     assert result.get(timeout=30) == 2
-    assert Attempt.objects.get(run_id=result.id, number=1).outcome == "lost"
+    assert Attempt.objects.get(run_id=result.id, number=1).outcome == "worker_lost"

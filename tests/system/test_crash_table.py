@@ -181,7 +181,7 @@ def test_what_a_process_leaves_behind_that_is_killed_between_the_commit_of_delay
 
 
 LEDGER = "scheduler_app.worker.ledger"
-ONCE_LOST = [(1, "lost"), (2, "returned")]
+ONCE_LOST = [(1, "worker_lost"), (2, "returned")]
 # What is left: the run's attempts, whether it has ended, what it noted; in the end: attempts, outcomes, what it noted.
 WORKERS = {
     "claim committed": (

@@ -113,7 +113,7 @@ def test_a_worker_killed_before_the_commit_leaves_nothing_and_the_next_attempt_d
     assert result.get(timeout=30) == 2
     wait_until(everything_ended, what="the follower")
     assert (booked("killed"), followers("killed"), successors()) == (["2"], ["2"], [2])
-    assert outcomes(result.parent.id) == [(1, "lost"), (2, "returned")]
+    assert outcomes(result.parent.id) == [(1, "worker_lost"), (2, "returned")]
 
 
 @on_postgres
@@ -137,4 +137,4 @@ def test_an_attempt_frozen_past_its_lease_cannot_commit_its_work(run: Programs, 
     assert result.get(timeout=30) == 2
     wait_until(everything_ended, what="the follower")
     assert (booked("frozen"), followers("frozen"), successors()) == (["2"], ["2"], ["later", 2])
-    assert outcomes(result.parent.id) == [(1, "lost"), (2, "returned")]
+    assert outcomes(result.parent.id) == [(1, "worker_lost"), (2, "returned")]

@@ -84,7 +84,7 @@ def taken_up_within(seconds: float, run: Programs, notes: Path, gate: Path, **en
     assert JobRun.objects.get(pk=result.id).started_at - at < promised(seconds)
     gate.touch()
     assert result.get(timeout=30) == 2
-    assert outcomes(result.id) == [(1, "lost"), (2, "returned")]
+    assert outcomes(result.id) == [(1, "worker_lost"), (2, "returned")]
 
 
 def test_a_frozen_workers_late_finish_is_void_and_it_works_on_under_a_new_name(
@@ -110,7 +110,7 @@ def test_a_frozen_workers_late_finish_is_void_and_it_works_on_under_a_new_name(
     assert JobRun.objects.get(pk=result.id).locked_by == old.locked_by
     (tmp_path / "gate-2").touch()
     assert result.get(timeout=30) == 2
-    assert outcomes(result.id) == [(1, "lost"), (2, "returned")]
+    assert outcomes(result.id) == [(1, "worker_lost"), (2, "returned")]
     first_name = Worker.objects.get(pk=Attempt.objects.get(run_id=result.id, number=1).worker)
     second_name = Worker.objects.get(pk=JobRun.objects.get(pk=later.id).locked_by)
     assert (first_name.pid, first_name.end_reason) == (frozen.pid, "lease_expired")

@@ -88,4 +88,4 @@ def test_a_cold_stop_leaves_its_run_to_another_worker(run: Programs, notes: Path
     assert result.get(timeout=30) == 2
     assert noted_pid(notes, "end", 1) is None
     assert JobRun.objects.get(pk=result.id).max_attempts == 6  # the stopped attempt costs none
-    assert list(Attempt.objects.values_list("number", "outcome")) == [(1, "lost"), (2, "returned")]
+    assert list(Attempt.objects.values_list("number", "outcome")) == [(1, "stopped"), (2, "returned")]

@@ -205,7 +205,7 @@ def killed_run_resumed(story: Story) -> Check:
     killed = story.killed
     if killed is None:
         return Check(name, "no worker was killed", ["no worker was killed"])
-    lost = Attempt.objects.filter(run_id=killed.run, worker=killed.worker, outcome="lost").first()
+    lost = Attempt.objects.filter(run_id=killed.run, worker=killed.worker, outcome="worker_lost").first()
     if lost is None:
         return Check(name, "the killed attempt is not on record", ["the killed attempt is not on record as lost"])
     after = Attempt.objects.filter(run_id=killed.run, number=lost.number + 1).first()
