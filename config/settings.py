@@ -142,6 +142,7 @@ EVERYSLOT = {
     "loop": ENV.EVERYSLOT_LOOP,
     "dispatch_window": ENV.EVERYSLOT_DISPATCH_WINDOW,
     "dispatch_timeout": ENV.EVERYSLOT_DISPATCH_TIMEOUT,
+    "cancel_grace": ENV.EVERYSLOT_CANCEL_GRACE,
     "stop_grace": ENV.EVERYSLOT_STOP_GRACE,
     "soft_shutdown": ENV.EVERYSLOT_SOFT_SHUTDOWN,
     "consumer_timeout": ENV.EVERYSLOT_CONSUMER_TIMEOUT,

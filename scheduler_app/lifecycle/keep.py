@@ -57,8 +57,8 @@ def renew_lease(worker: UUID) -> bool:
     return store.beat_worker(worker)
 
 
-def running_now(worker: UUID) -> Sequence[tuple[UUID, int, bool]]:
-    """(run, attempt, cancel asked for) of everything under this worker's name."""
+def running_now(worker: UUID) -> Sequence[tuple[UUID, int, float | None]]:
+    """(run, attempt, seconds since it was asked to stop, if it was) of everything under this worker's name."""
     return store.running_now(worker)
 
 

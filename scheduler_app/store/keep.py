@@ -53,6 +53,6 @@ def hold_session_lock(key: int) -> bool:
     return bool(rows(_SQL["hold_session_lock"], {"key": key})[0][0])
 
 
-def running_now(worker: UUID) -> list[tuple[UUID, int, bool]]:
-    """(run, attempt, cancel asked for) of everything under this worker's name."""
+def running_now(worker: UUID) -> list[tuple[UUID, int, float | None]]:
+    """(run, attempt, seconds since it was asked to stop, if it was) of everything under this worker's name."""
     return [(row[0], row[1], row[2]) for row in rows(_SQL["running_now"], {"id": worker})]

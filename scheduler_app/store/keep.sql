@@ -24,6 +24,6 @@ RETURNING id;
 SELECT pg_try_advisory_lock(%(key)s);
 
 -- name: running_now
--- What runs under the worker's name, and whether a cancel was asked for.
-SELECT id, attempts, cancel_requested_at IS NOT NULL FROM scheduler_app_jobrun
+-- What runs under the worker's name, and for how many seconds it has been asked to stop; null if it is not.
+SELECT id, attempts, extract(epoch FROM clock_timestamp() - cancel_requested_at)::float8 FROM scheduler_app_jobrun
 WHERE locked_by = %(id)s::uuid AND status = 'running' ORDER BY id;

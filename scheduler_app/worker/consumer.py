@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any
-from uuid import UUID
 
 from celery import bootsteps
 from celery.platforms import EX_FAILURE
@@ -91,7 +90,7 @@ class DurableConsumer(Consumer):
         judge_pool(kwargs["pool"])  # before anything is started that would have to be stopped
         super().__init__(*args, **kwargs)
         self.ledger = Ledger(self._slots, self._submit, self._on_loop)
-        self.keeper = Keeper(self._identity(), self.ledger, self._cancel_requested)
+        self.keeper = Keeper(self._identity(), self.ledger)
         self._threads_started = False
 
     def start(self) -> None:
@@ -177,9 +176,6 @@ class DurableConsumer(Consumer):
             self.hub.call_soon(call)
         else:
             self.timer.call_after(0, call)
-
-    def _cancel_requested(self, runs: list[UUID]) -> None:
-        logger.info("a cancel was asked for: %s", ", ".join(map(str, runs)))
 
 
 def validate(message: Any) -> None:

@@ -54,12 +54,17 @@ class CurrentRun:
         return self.started_at + timedelta(seconds=self.time_limit)
 
     def progress(self, percent: float, message: str = "") -> None:
-        """Show how far the work is: `percent` from 0 to 100. Writes at most twice a second; 100 is always written."""
+        """Show how far the work is: `percent` from 0 to 100. Writes at most twice a second; 100 is always written.
+
+        Raises Cancelled if the work should stop, as `check()` does; but not at 100, when there is nothing to stop.
+        """
         percent = min(100.0, max(0.0, float(percent)))
         # A time of its own: a `check()` just before must not take the place of the progress.
         if percent >= 100 or time.monotonic() - self._wrote_at >= ASK_EVERY:
             self._wrote_at = time.monotonic()
             self._ask(percent, storable(message, 500))
+            if self._cancelled and percent < 100:
+                raise self._stop()
 
     @property
     def cancelled(self) -> bool:
@@ -71,20 +76,25 @@ class CurrentRun:
     def check(self) -> None:
         """Raise Cancelled if the work should stop; call it between two pieces of work."""
         if self.cancelled:
-            raise Cancelled(f"run {self.id} was asked to stop")
+            raise self._stop()
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(*args, **kwargs)`, done once a run: later calls with this name return the remembered result.
 
         The function's database work commits together with the note that it is done. What it does elsewhere is done
         again only if the process dies before that commit. It runs inside a transaction: keep it short. The result must
-        be JSON of at most 256 KB and comes back as such. Raises RetryLater while another attempt is in the block.
+        be JSON of at most 256 KB and comes back as such. Raises RetryLater while another attempt is in the block, and
+        Cancelled before the block if the work should stop.
         """
+        self.check()
         return run_step(self.id, name, lambda: function(*args, **kwargs))
 
     def remembered(self, name: str, default: Any = None) -> Any:
         """The result of a step of this run that is done, else `default`."""
         return recall(self.id, name, default)
+
+    def _stop(self) -> Cancelled:
+        return Cancelled(f"run {self.id} was asked to stop")
 
     def _ask(self, percent: float | None, message: str) -> None:
         self._asked_at = time.monotonic()

@@ -4,13 +4,14 @@ One UPDATE a heartbeat says that this worker lives; a slow statement of the ledg
 task that holds the interpreter lock, since tasks run in other processes. If the row is gone (the reaper declared this
 worker dead while it was frozen), the attempts of the old name are lost and the keeper starts over under a new name.
 What runs under this worker's name but is unknown here for two heartbeats (a claim whose commit was never heard of)
-ends as lost.
+ends as lost. What was asked to stop and did not within the grace is killed; Celery's revoke plays no part.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -30,12 +31,12 @@ RETRY_SECONDS = 0.5
 
 
 class Keeper:
-    """One per worker process. `on_cancel` is called with the runs that someone asked to cancel."""
+    """One per worker process."""
 
-    def __init__(self, me: Identity, ledger: Ledger, on_cancel: Callable[[list[UUID]], None]) -> None:
+    def __init__(self, me: Identity, ledger: Ledger) -> None:
         self.me = me
         self._ledger = ledger
-        self._on_cancel = on_cancel
+        self._look_again = math.inf  # seconds until a grace is over
         self._stop = threading.Event()
         self._suspects: dict[UUID, int] = {}
         self._thread = vital_thread("everyslot-keeper", self._run)
@@ -54,7 +55,7 @@ class Keeper:
             while not self._stop.is_set():
                 try:
                     opened = self._beat(opened)
-                    wait = conf().heartbeat if opened else 0.0
+                    wait = min(conf().heartbeat, self._look_again) if opened else 0.0
                 except Error as error:
                     logger.warning("the database is away, the lease of %s is not renewed: %s", self.me.name, error)
                     connection.close()
@@ -88,9 +89,17 @@ class Keeper:
         self._suspects = unknown
         if confirmed:
             self._lose(confirmed)
-        asked = [run_id for run_id, _, cancel in rows if cancel]
-        if asked:
-            self._on_cancel(asked)
+        asked = {(run_id, attempt): seconds for run_id, attempt, seconds in rows if seconds is not None}
+        self._look_again = self._stop_overdue(asked) if asked else math.inf
+
+    def _stop_overdue(self, asked: Mapping[tuple[UUID, int], float]) -> float:
+        """Kill what was asked to stop longer than the grace ago; seconds until the next grace is over."""
+        left = {each: conf().cancel_grace - seconds for each, seconds in asked.items()}
+        for run_id, attempt in (each for each, seconds in left.items() if seconds <= 0):
+            request = self._ledger.working_on(run_id, attempt)
+            if request is not None and request.kill_child():
+                logger.warning("run %s was asked to stop %.0f s ago: killed", run_id, asked[run_id, attempt])
+        return min((seconds for seconds in left.values() if seconds > 0), default=math.inf)
 
     def _lose(self, runs: list[UUID]) -> None:
         """What a transaction of somebody else holds just now is left for the next heartbeat."""

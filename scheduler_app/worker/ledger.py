@@ -77,6 +77,7 @@ class Ledger:
         self._claiming: int = 0
         self._running: dict[UUID, DurableRequest] = {}
         self._unsettled: dict[UUID, int] = {}
+        self.ending = threading.Lock()  # held to end an attempt, and to kill the child that works on it
         self._letters: deque[tuple[Letter, Callable[[], None]]] = deque()
         self._open = threading.Event()
         self._seconds: dict[str, float] = {}
@@ -159,6 +160,11 @@ class Ledger:
     def unsettled(self) -> dict[UUID, int]:
         """Run and attempt of everything claimed whose ending is not committed yet (a copy)."""
         return dict(self._unsettled)
+
+    def working_on(self, run_id: UUID, attempt: int) -> DurableRequest | None:
+        """The request of an attempt that is in the pool."""
+        request = self._running.get(run_id)
+        return request if request is not None and request.claim.attempt == attempt else None
 
     # The ledger's own thread.
 

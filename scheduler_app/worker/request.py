@@ -5,8 +5,11 @@ Nothing here waits: endings go to the ledger's thread, and the message is acknow
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,6 +21,7 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, Time
 from celery.utils.log import get_logger
 from celery.worker.request import Request, task_ready
 
+from scheduler_app.conf import conf
 from scheduler_app.core.errors import Cancelled, GiveUp, RetryLater
 from scheduler_app.core.outcome import Ending, Way, settle
 from scheduler_app.core.retry import RetryPolicy
@@ -42,6 +46,7 @@ class DurableRequest(Request):
     unreadable = ""
     accepted: float | None = None  # on the monotonic clock, when a child took it up
     ended = False
+    overdue = False  # killed, since it did not stop when it was asked to
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         hard, soft = self.time_limits
@@ -75,6 +80,21 @@ class DurableRequest(Request):
         job._accepted = True
         return True
 
+    def kill_child(self) -> bool:
+        """Kill the pool child that works on this attempt, which then ends as cancelled; whether it was done.
+
+        Called from the keeper's thread. A child gets its next task only after the event loop has read the result of
+        this one and marked it as ended, so that under the lock no other run's child can be hit.
+        """
+        with self.ledger.ending:
+            child = self.worker_pid
+            if self.ended or self.overdue or child in (None, os.getpid()):  # our own: a pool without processes
+                return False
+            self.overdue = True
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        return True
+
     def revoked(self) -> bool:
         """Cancelling is a column of the run; Celery's revoke blacklist plays no part."""
         return False
@@ -88,7 +108,8 @@ class DurableRequest(Request):
             self.ledger.learn(self._type, runtime)
         self.send_event("task-succeeded", result=value[:200], runtime=runtime)
         if self.task.transactional:
-            self.ended = True
+            if not self._end_once():
+                return
             task_ready(self, successful=True)
             self.ledger.forget(self)
             self.acknowledge()
@@ -106,7 +127,9 @@ class DurableRequest(Request):
         said = getattr(error, "said", "") or describe(error)
         if way is Way.TIMED_OUT:
             said = over_time(self.claim.time_limit)
-        traceback = "" if way in (Way.LOST, Way.STOPPED) else storable(str(exc_info.traceback or ""))
+        if way is Way.LOST and self.overdue:
+            way, said = Way.CANCELLED, f"killed: it went on for {conf().cancel_grace:g} s after it was asked to stop"
+        traceback = "" if self.overdue or way in (Way.LOST, Way.STOPPED) else storable(str(exc_info.traceback or ""))
         event = "task-retried" if way is Way.RETRY else "task-failed"
         self.send_event(event, exception=storable(said, 500), traceback=traceback)
         if last:
@@ -138,9 +161,8 @@ class DurableRequest(Request):
         """Hand the ending to the ledger, once: a killed child reports itself more than once.
 
         `last` says that no attempt may follow, whatever the run's limit."""
-        if self.ended:
+        if not self._end_once():
             return
-        self.ended = True
         task_ready(self, successful=way is Way.RETURNED)
         ending = settle(
             way,
@@ -155,6 +177,12 @@ class DurableRequest(Request):
             result=result,
         )
         self.ledger.finish(self, with_extra(ending, extra))
+
+    def _end_once(self) -> bool:
+        """Mark it as ended; False if it was."""
+        with self.ledger.ending:
+            first, self.ended = not self.ended, True
+        return first
 
     def settle_message(self, ending: Ending, was_current: bool) -> None:
         """After the commit: acknowledge, or send the message of a dead run to the dead-letter exchange."""

@@ -31,6 +31,7 @@ from scheduler_app.worker import connections
 
 UNLIMITED = 1_000_000_000  # Celery's max_retries=None
 NEVER_RETRIED = (Ignore, Reject, Retry, GiveUp, Cancelled, RetryLater)
+EXPECTED = (Cancelled, RetryLater)  # said in one line of the log: nothing is wrong
 OWN_OPTIONS = ("request_key", "concurrency_key", "ordering_key", "max_attempts")
 _UNSET: Any = object()
 Returned_co = TypeVar("Returned_co", covariant=True)
@@ -71,6 +72,7 @@ class DurableTask(DjangoTask):
     not_retried_for: tuple[type[BaseException], ...] = ()
     declared_retry_delay: float | None = None
     transactional = False
+    throws: tuple[type[BaseException], ...] = EXPECTED
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.request.called_directly or self.request.is_eager:
@@ -234,6 +236,7 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         base=given.pop("base", DurableTask),
         retried_for=retried_for,
         not_retried_for=not_retried_for,
+        throws=(*EXPECTED, *given.pop("throws", ())),
         **given,
     )(function)
     catalog.register(known)

@@ -33,7 +33,7 @@ class Ledger:
 def keeper() -> Iterator[Keeper]:
     me = Identity(new_id(), "one@test", "test", 1, 1, ("default",))
     with known_tasks(options()):
-        yield Keeper(me, Ledger(), lambda runs: None)  # type: ignore[arg-type]
+        yield Keeper(me, Ledger())  # type: ignore[arg-type]
     connection.close()  # its session has a lock timeout
 
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 
 from scheduler_app import current_run, durable_task
+from scheduler_app.core.errors import Cancelled
 from scheduler_app.models import DeadLetter
 
 
@@ -53,6 +55,22 @@ def gated(path: str, gate: str) -> int:
         time.sleep(0.02)
     note(path, f"end {attempt} {os.getpid()}")
     return attempt
+
+
+@durable_task(time_limit=60)
+def looking(path: str, safe_point: str) -> None:
+    """Work until one of these safe points says to stop: check, progress, step."""
+    run = current_run()
+    note(path, f"start {run.attempt} {os.getpid()}")
+    turns = count()
+    points = {"check": run.check, "progress": lambda: run.progress(50), "step": lambda: run.step(f"{next(turns)}", int)}
+    try:
+        while True:
+            points[safe_point]()
+            time.sleep(0.02)
+    except Cancelled:
+        note(path, f"stopped {run.attempt}")
+        raise
 
 
 @durable_task(transactional=True, time_limit=60, retry_backoff=1, retry_backoff_max=0.01)

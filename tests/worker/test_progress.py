@@ -62,10 +62,25 @@ def test_progress_is_written_twice_a_second_at_most_but_its_end_always(database:
 def test_writing_progress_also_asks_whether_to_stop(database: Database) -> None:
     run = a_run()
     database.asked_to_stop = True
-    run.progress(10)
+    with pytest.raises(Cancelled):
+        run.progress(10)
     with pytest.raises(Cancelled):
         run.check()
     assert database.reported == [10]
+
+
+def test_progress_that_says_all_is_done_does_not_stop_what_is_done(database: Database) -> None:
+    run = a_run()
+    database.asked_to_stop = True
+    run.progress(100)
+    assert database.reported == [100]
+
+
+def test_a_step_is_not_begun_by_a_run_that_was_asked_to_stop(database: Database) -> None:
+    run = a_run()
+    database.asked_to_stop = True
+    with pytest.raises(Cancelled):
+        run.step("pay", pytest.fail, "it was begun")
 
 
 def test_a_run_that_was_asked_to_stop_stays_so(database: Database) -> None:
