@@ -8,6 +8,7 @@ Calling conventions, options and canvas are Celery's (docs.celeryq.dev, "Tasks",
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
@@ -18,17 +19,19 @@ from celery import shared_task
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import AsyncResult
+from celery.utils.log import get_task_logger
 
 from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse_chords
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
 from scheduler_app.core.options import TaskOptions
-from scheduler_app.core.retry import RetryOverrides
+from scheduler_app.core.retry import RetryOverrides, retry_rules
 from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.enqueue import enqueue
 from scheduler_app.lifecycle.together import commit_together
 from scheduler_app.worker import connections
 
+logger = get_task_logger(__name__)
 UNLIMITED = 1_000_000_000  # Celery's max_retries=None
 NEVER_RETRIED = (Ignore, Reject, Retry, GiveUp, Cancelled, RetryLater)
 EXPECTED = (Cancelled, RetryLater)  # said in one line of the log: nothing is wrong
@@ -68,8 +71,7 @@ class DurableTask(DjangoTask):
     Request = "scheduler_app.worker.request:DurableRequest"
     acks_late = True
     ignore_result = False
-    retried_for: tuple[type[BaseException], ...] = (Exception,)
-    not_retried_for: tuple[type[BaseException], ...] = ()
+    rules = retry_rules((Exception,))
     declared_retry_delay: float | None = None
     transactional = False
     throws: tuple[type[BaseException], ...] = EXPECTED
@@ -83,12 +85,19 @@ class DurableTask(DjangoTask):
             return self.run(*args, **kwargs)
         except NEVER_RETRIED:
             raise
-        except self.not_retried_for:
-            raise
-        except self.retried_for as error:
-            if self.request.everyslot.get("exhausted"):
-                raise  # self.retry() found no attempt left, by a limit of its own
-            raise self._another_attempt(error, None) from error
+        except BaseException as error:
+            # "exhausted": self.retry() found no attempt left, by a limit of its own
+            if self.request.everyslot.get("exhausted") or not self.rules.finds(error):
+                raise
+            raise self._another_attempt(error, self._wait(error)) from error
+
+    def _wait(self, error: BaseException) -> float | None:
+        """What the rules say; a rule that fails itself must not cost the run its retry."""
+        try:
+            return self.rules.wait(error, self.request.retries + 1, random.uniform)
+        except Exception:
+            logger.exception("the wait after %s cannot be told: the run's own backoff is taken", type(error).__name__)
+            return None
 
     def apply_async(
         self,
@@ -200,9 +209,12 @@ def durable_task(*args: Any, **options: Any) -> Any:
 
     Ours: `schedule` (with `timezone` and `job_name`) becomes a job on `manage.py jobs sync`; `queue`; `priority`
     (0 to 9, higher first); `time_limit` (seconds); `transactional` (the task's database work and its success commit
-    together). Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` (unless given:
-    every Exception), `dont_autoretry_for`, `retry_backoff` (seconds, or True for 1), `retry_backoff_max`,
+    together); `retry_on` (exception classes, or {class: wait}: None for the run's own backoff, seconds, a `Backoff`, a
+    function of the error; unless given every Exception) and `give_up_on` (classes that end the run at once).
+    Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` and `dont_autoretry_for` (other
+    names of `retry_on` and `give_up_on`), `retry_backoff` (seconds, or True for 1), `retry_backoff_max`,
     `retry_jitter`, `default_retry_delay`, `soft_time_limit`, and whatever else `shared_task` takes.
+    Raises TypeError and ValueError for a declaration that means nothing.
     """
     if len(args) == 1 and callable(args[0]) and not options:
         return _make(args[0], {})
@@ -228,19 +240,24 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         transactional=given.get("transactional", False),
         description=(inspect.getdoc(function) or "").partition("\n")[0],
     )
-    retried_for = tuple(given.pop("autoretry_for", (Exception,)))
-    not_retried_for = tuple(given.pop("dont_autoretry_for", ()))
+    retry_on = _either(given, "retry_on", "autoretry_for", (Exception,))
+    give_up_on = _either(given, "give_up_on", "dont_autoretry_for", ())
     task = shared_task(
         name=name,
         bind=bind,
         base=given.pop("base", DurableTask),
-        retried_for=retried_for,
-        not_retried_for=not_retried_for,
+        rules=retry_rules(retry_on, give_up_on),
         throws=(*EXPECTED, *given.pop("throws", ())),
         **given,
     )(function)
     catalog.register(known)
     return task
+
+
+def _either(given: dict[str, Any], ours: str, celerys: str, default: Any) -> Any:
+    if ours in given and celerys in given:
+        raise TypeError(f"{ours} and {celerys} are two names of one option: give one of them")
+    return given.pop(ours, given.pop(celerys, default))
 
 
 def _signature(function: Callable[..., Any], bind: bool) -> inspect.Signature:

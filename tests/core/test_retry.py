@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from celery.utils.time import get_exponential_backoff_interval
 
-from scheduler_app.core.retry import RetryOverrides, RetryPolicy, delay, resolve
-from scheduler_app.worker.task import UNLIMITED, _retry
+from scheduler_app.core.retry import Backoff, RetryOverrides, RetryPolicy, delay, resolve, retry_rules
+from scheduler_app.worker.task import UNLIMITED, _retry, durable_task
 
 DRAWS = 10_000
 SERIES = {
@@ -148,3 +148,91 @@ def test_without_jitter_every_delay_is_the_one_that_celery_computes(factor: int,
     options = {"retry_backoff": factor, "retry_backoff_max": most, "retry_jitter": False}
     celerys = [get_exponential_backoff_interval(factor, retries, most) for retries in range(20)]
     assert first_delays(options, 20) == celerys
+
+
+def bound(_: float, most: float) -> float:
+    return most
+
+
+def hint(error: BaseException) -> float | None:
+    return error.args[0] if error.args else None
+
+
+WAITS = retry_rules(
+    {OSError: 7, ConnectionError: Backoff(5, most=15), ConnectionResetError: None, KeyError: hint, LookupError: 0},
+    give_up_on=(PermissionError,),
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (OSError(), [7, 7, 7]),
+        (FileNotFoundError(), [7, 7, 7]),
+        (ConnectionError(), [5, 10, 15]),
+        (ConnectionRefusedError(), [5, 10, 15]),
+        (ConnectionResetError(), [None, None, None]),
+        (KeyError(1.5), [1.5, 1.5, 1.5]),
+        (KeyError(), [None, None, None]),
+        (IndexError(), [0, 0, 0]),
+    ],
+    ids=repr,
+)
+def test_the_most_specific_class_that_is_named_decides_the_wait(error: Exception, waits: list[float | None]) -> None:
+    assert WAITS.finds(error)
+    assert [WAITS.wait(error, attempt, bound) for attempt in (1, 2, 3)] == waits
+
+
+@pytest.mark.parametrize("error", [PermissionError(), ValueError(), SystemExit(), KeyboardInterrupt()], ids=repr)
+def test_what_is_given_up_on_or_not_named_is_not_retried(error: BaseException) -> None:
+    assert not WAITS.finds(error)
+
+
+def test_a_backoff_without_jitter_is_its_bound_and_with_it_a_draw_below() -> None:
+    rules = retry_rules({ValueError: Backoff(4, jitter=False), KeyError: Backoff(4)})
+    uniform = random.Random("waits").uniform
+    assert rules.wait(ValueError(), 3, uniform) == 16
+    waits = [rules.wait(KeyError(), 3, uniform) or 0.0 for _ in range(100)]
+    assert len(set(waits)) == 100
+    assert max(waits) <= 16
+
+
+def test_classes_alone_have_the_backoff_of_the_run() -> None:
+    rules = retry_rules((OSError, KeyError))
+    assert [rules.wait(error, 1, bound) for error in (OSError(), KeyError())] == [None, None]
+
+
+def test_a_class_that_only_claims_to_be_a_base_is_found_last() -> None:
+    class Register(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return True
+
+    claims = Register("claims", (Exception,), {})
+    assert retry_rules({claims: 1, ValueError: 2}).wait(ValueError(), 1, bound) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (lambda: retry_rules({"ValueError": 1}), "no exception class"),
+        (lambda: retry_rules((int,)), "no exception class"),
+        (lambda: retry_rules((), (ValueError(),)), "no exception class"),
+        (lambda: retry_rules({ValueError: "soon"}), "waits None, seconds"),
+        (lambda: retry_rules({ValueError: -1}), "waits None, seconds"),
+        (lambda: retry_rules({ValueError: True}), "waits None, seconds"),
+        (lambda: retry_rules({ValueError: math.nan}), "waits None, seconds"),
+        (lambda: retry_rules({KeyError: 1}, (LookupError,)), "given up on"),
+        (lambda: durable_task(retry_on=(), autoretry_for=())(print), "two names of one option"),
+        (lambda: durable_task(give_up_on=(), dont_autoretry_for=())(print), "two names of one option"),
+    ],
+)
+def test_a_declaration_that_means_nothing_is_refused(given: Any, why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        given()
+
+
+@pytest.mark.parametrize("seconds", [-1, math.inf, math.nan, True, "5", None])
+@pytest.mark.parametrize("name", ["first", "most"])
+def test_a_backoff_of_no_number_of_seconds_is_refused(name: str, seconds: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        Backoff(**{"first": 1, name: seconds})

@@ -171,6 +171,18 @@ def choosy(path: str, kind: str) -> None:
     )
 
 
+def _broken(error: BaseException) -> float:
+    """A wait that cannot be told."""
+    return float(str(error))
+
+
+@durable_task(retry_on={KeyError: _broken, LookupError: 0.2}, give_up_on=(OSError,), max_retries=1, **QUICK)
+def waiting_by_kind(path: str, kind: str) -> None:
+    """Each kind of error has its own wait."""
+    note(path, f"{current_run().attempt}")
+    raise {"IndexError": IndexError, "KeyError": KeyError, "PermissionError": PermissionError}[kind]("as asked")
+
+
 @durable_task(max_retries=1, retry_backoff=False, default_retry_delay=0.2, time_limit=60)
 def constant_delay(path: str) -> None:
     """Celery's constant delay."""

@@ -5,6 +5,7 @@ Starting a worker takes seconds, so one worker a broker works on all cases at on
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,10 @@ CHOOSY = {
     "ValueError": ("dead", "failed", 1),  # another
 }
 NOTING |= {f"choosy {kind}": None for kind in CHOOSY}
+NOTING |= {
+    f"{kind} by its kind": partial(endings.waiting_by_kind.delay, kind=kind)
+    for kind in ("IndexError", "KeyError", "PermissionError")
+}
 ON_PURPOSE = {
     "GiveUp": ("dead", "gave_up", "this will never work"),
     "Cancelled": ("cancelled", "requested", "enough"),
@@ -281,8 +286,17 @@ def test_only_the_named_classes_are_tried_again(
     assert type(found.answer).__name__ == kind
 
 
-@pytest.mark.parametrize("case", ["constant delay", "constant delay, the cause given"])
-def test_celerys_constant_delay_lies_between_the_attempts(played: dict[str, Played], case: str) -> None:
+@pytest.mark.parametrize("kind", ["PermissionError", "KeyError"])
+def test_an_error_is_given_up_on_by_its_kind_and_a_broken_wait_costs_no_retry(
+    played: dict[str, Played], kind: str
+) -> None:
+    found = played[f"{kind} by its kind"]
+    expected = {"PermissionError": ("dead", "failed", 1), "KeyError": ("dead", "attempts_exhausted", 2)}[kind]
+    assert (found.end, len(found.notes)) == (expected, expected[2])
+
+
+@pytest.mark.parametrize("case", ["constant delay", "constant delay, the cause given", "IndexError by its kind"])
+def test_a_constant_delay_lies_between_the_attempts(played: dict[str, Played], case: str) -> None:
     found = played[case]
     first, second = found.attempts
     assert found.end == ("dead", "attempts_exhausted", 2)
