@@ -90,7 +90,9 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     )
     queue = forms.ChoiceField(required=False, widget=UnfoldAdminSelectWidget)
     priority = Number(int, "as the task declares", help_text="0 to 9, higher first.")
-    starting_deadline = Number(int, "none", help_text="Seconds after which a late slot is skipped. Empty: never.")
+    starting_deadline = Number(
+        int, "as the task declares", help_text="Seconds after which a run that has not started is skipped."
+    )
     catch_up_limit = Number(int, help_text="Missed slots that run at most.")
     misfire_grace = Number(int, help_text="Seconds within which a late slot does not count as missed.")
     jitter = Number(int, help_text="Seconds by which a start may be moved back, evenly over the slots.")

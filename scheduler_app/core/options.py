@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.retry import RetryOverrides
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """`signature` is the function's, without `self` of a bound task. `time_limit` is seconds."""
+    """`signature` is the function's, without `self` of a bound task. `time_limit`, `starting_deadline`: seconds."""
 
     name: str
     signature: inspect.Signature
@@ -22,6 +23,8 @@ class TaskOptions:
     priority: int | None = None
     retry: RetryOverrides = field(default_factory=RetryOverrides)
     time_limit: int | None = None
+    starting_deadline: int | None = None
+    budget: TimeBudget = field(default_factory=TimeBudget)
     transactional: bool = False
     description: str = ""
 

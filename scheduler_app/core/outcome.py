@@ -73,6 +73,7 @@ def settle(
     uniform: Callable[[float, float], float],
     wanted_delay: float | None = None,
     free: bool = False,
+    retry_left: float = math.inf,
     error: str = "",
     traceback: str = "",
     result: str | None = None,
@@ -81,7 +82,8 @@ def settle(
 
     `wanted_delay` (seconds) is what the task asked for; without it, and where it is no number that the database could
     add to an instant, the policy's backoff is drawn with `uniform`.
-    `free` marks a retry, or the death of a worker, that costs no attempt.
+    `free` marks a retry, or the death of a worker, that costs no attempt. `retry_left` (seconds) is the time within
+    which a retry must begin; what is no fault of the run (given back, stopped, its worker dead) goes on all the same.
     """
     if way in (Way.RETURNED, Way.IGNORED):
         return Ending(way, Status.SUCCEEDED, "ignored" if way is Way.IGNORED else "", result=result)
@@ -95,11 +97,15 @@ def settle(
     wanted_delay = _seconds(wanted_delay)
     if way is Way.REQUEUED or free:
         # What costs no attempt has no end of its own: at least it must not spin.
-        return replace(ending, delay=max(FREE_RETRY_SECONDS, wanted_delay or 0.0), extra_attempts=1)
-    if attempt >= max_attempts:
+        ending = replace(ending, delay=max(FREE_RETRY_SECONDS, wanted_delay or 0.0), extra_attempts=1)
+    elif attempt >= max_attempts:
         return replace(ending, status=Status.DEAD, reason=_EXHAUSTED[way])
-    later = min(delay(policy, attempt, uniform), DELAY_MOST) if wanted_delay is None else wanted_delay
-    return replace(ending, delay=later)
+    else:
+        later = min(delay(policy, attempt, uniform), DELAY_MOST) if wanted_delay is None else wanted_delay
+        ending = replace(ending, delay=later)
+    if ending.delay >= retry_left:
+        return replace(ending, status=Status.DEAD, reason="out_of_time", delay=0.0, extra_attempts=0)
+    return ending
 
 
 def _seconds(wanted: object) -> float | None:

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
-DECLARED_BY_TASK: Final = ("queue", "priority", "time_limit")
+DECLARED_BY_TASK: Final = ("queue", "priority", "starting_deadline", "time_limit")
 COUNTED: Final = 100_000  # passed slots counted one by one at most
 
 

@@ -164,6 +164,7 @@ def new_run(
         concurrency_key=concurrency_key,
         ordering_key=ordering_key,
         expires_at=expires_at,
+        starting_deadline=job.starting_deadline if job else options.starting_deadline,
         canvas=encode_arguments("canvas", canvas) if canvas else None,
     )
 

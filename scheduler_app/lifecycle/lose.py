@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.limits import WORKER_LOSSES_FREE
 from scheduler_app.core.outcome import Way, settle
 from scheduler_app.core.retry import resolve
@@ -56,6 +57,7 @@ def lose_runs(worker: UUID, runs: Sequence[UUID], reason: str, way: Way = Way.WO
 def _finish(worker: UUID, running: Running, reason: str, way: Way) -> Finish:
     options = catalog.find(running.task)
     policy = resolve(running.job_retry, *([options.retry] if options else []))
+    budget = options.budget if options else TimeBudget()
     ending = settle(
         way,
         attempt=running.attempt,
@@ -63,6 +65,7 @@ def _finish(worker: UUID, running: Running, reason: str, way: Way) -> Finish:
         policy=policy,
         uniform=random.uniform,
         free=running.worker_losses < WORKER_LOSSES_FREE,
+        retry_left=budget.retry_left(running.elapsed),
         error=f"attempt lost: {reason}",
     )
     return Finish(running.run_id, running.attempt, worker, ending)

@@ -19,7 +19,7 @@ from scheduler_app.models import Job
 from scheduler_app.models.job import Origin
 
 GONE: Final = "its declaration was removed from the code"
-DECLARED: Final = ("task", "schedule", "timezone", "queue", "priority", "time_limit")
+DECLARED: Final = ("task", "schedule", "timezone", "queue", "priority", "starting_deadline", "time_limit")
 
 
 class NothingDeclared(EveryslotError):
@@ -93,5 +93,6 @@ def _fields(options: TaskOptions) -> dict[str, Any]:
         "timezone": options.timezone,
         "queue": options.queue,
         "priority": PRIORITY_DEFAULT if options.priority is None else options.priority,
+        "starting_deadline": options.starting_deadline,
         "time_limit": TIME_LIMIT_DEFAULT if options.time_limit is None else options.time_limit,
     }

@@ -42,6 +42,7 @@ class JobRun(models.Model):
     """The duty to do a job once, for one slot; it survives retries.
 
     (`attempts`, `locked_by`) is the fencing token: `attempts` never goes down, `locked_by` names one worker start.
+    `started_at` is that of the latest attempt, `first_started_at` that of the first one since it was made or redriven.
     `reason` is the code of a skip, a cancel or a death (core/plan.py, core/outcome.py).
     """
 
@@ -80,6 +81,7 @@ class JobRun(models.Model):
     queue = models.CharField(max_length=100, default="default")
     priority = models.PositiveSmallIntegerField(default=PRIORITY_DEFAULT)
     created_at = models.DateTimeField(db_default=Now())
+    first_started_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

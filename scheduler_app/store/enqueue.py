@@ -14,7 +14,9 @@ _SQL = load("enqueue.sql")
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to insert. `args`, `payload` and `canvas` are JSON text; `countdown` is seconds from now."""
+    """A run to insert. `args`, `payload` and `canvas` are JSON text; `countdown` is seconds from now.
+
+    `starting_deadline`, seconds after its time, is when it expires unless `expires_at` says."""
 
     id: UUID
     task: str
@@ -36,6 +38,7 @@ class NewRun:
     concurrency_key: str = ""
     ordering_key: str = ""
     expires_at: datetime | None = None
+    starting_deadline: int | None = None
     canvas: str | None = None
 
 
@@ -63,6 +66,7 @@ def insert_runs(runs: Sequence[NewRun]) -> set[UUID]:
         "job_versions": [r.job_version for r in runs],
         "queues": [r.queue for r in runs],
         "priorities": [r.priority for r in runs],
+        "starting_deadlines": [r.starting_deadline for r in runs],
     }
     return {row[0] for row in hot_rows(_SQL["insert_runs"], params)}
 

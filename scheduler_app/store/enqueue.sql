@@ -9,16 +9,19 @@ SELECT n.id, n.job_id, n.task, n.args::jsonb, n.payload::jsonb,
     COALESCE(n.run_after, clock_timestamp() + n.countdown * interval '1 second'),
     CASE WHEN n.marked THEN clock_timestamp() END, CASE WHEN n.marked THEN 1 ELSE 0 END, '', '',
     n.trigger, n.triggered_by, n.request_key, n.concurrency_key, n.ordering_key,
-    n.expires_at, n.time_limit, n.canvas::jsonb, n.job_version, n.queue, n.priority
+    COALESCE(n.expires_at, COALESCE(n.run_after, clock_timestamp() + n.countdown * interval '1 second')
+        + n.starting_deadline * interval '1 second'),
+    n.time_limit, n.canvas::jsonb, n.job_version, n.queue, n.priority
 FROM unnest(
     %(ids)s::uuid[], %(jobs)s::bigint[], %(tasks)s::text[], %(args)s::text[], %(payloads)s::text[],
     %(slots)s::timestamptz[], %(max_attempts)s::int[], %(run_after)s::timestamptz[], %(countdowns)s::float8[],
     %(marked)s::bool[], %(triggers)s::text[], %(by)s::text[], %(request_keys)s::text[],
     %(concurrency_keys)s::text[], %(ordering_keys)s::text[], %(expires)s::timestamptz[], %(time_limits)s::int[],
-    %(canvas)s::text[], %(job_versions)s::int[], %(queues)s::text[], %(priorities)s::int[]
+    %(canvas)s::text[], %(job_versions)s::int[], %(queues)s::text[], %(priorities)s::int[],
+    %(starting_deadlines)s::int[]
 ) AS n(id, job_id, task, args, payload, scheduled_for, max_attempts, run_after, countdown, marked, trigger,
     triggered_by, request_key, concurrency_key, ordering_key, expires_at, time_limit, canvas, job_version,
-    queue, priority)
+    queue, priority, starting_deadline)
 ON CONFLICT DO NOTHING
 RETURNING id;
 

@@ -25,7 +25,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A run that is ours now. `args` and `payload` are JSON text; `time_limit` is seconds."""
+    """A run that is ours now. `args` and `payload` are JSON text; `time_limit` is seconds, and so is `elapsed`, from
+    the start of the run's first attempt to that of this one."""
 
     run_id: UUID
     attempt: int
@@ -36,6 +37,7 @@ class Claimed:
     time_limit: int
     started_at: datetime
     job_name: str
+    elapsed: float
     job_retry: RetryOverrides
 
 
@@ -69,13 +71,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt under a worker's name; `worker_losses` of its run's earlier ones died with their worker."""
+    """An attempt under a worker's name, `elapsed` seconds after its run's first one started; `worker_losses` of the
+    earlier ones died with their worker."""
 
     run_id: UUID
     attempt: int
     max_attempts: int
     job_retry: RetryOverrides
     task: str
+    elapsed: float
     worker_losses: int
 
 
@@ -93,7 +97,7 @@ def claim_runs(worker: UUID, lease: float, wanted: Sequence[Wanted]) -> Claims:
         if row[1] == Status.SKIPPED:
             skipped.append(row[0])
             continue
-        facts = (row[0], *row[2:10], RetryOverrides(None, *row[10:13]))
+        facts = (row[0], *row[2:11], RetryOverrides(None, *row[11:14]))
         claimed.append(Claimed(*facts))
     return Claims(claimed, skipped)
 

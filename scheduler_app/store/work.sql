@@ -20,7 +20,7 @@ WITH wanted AS (
     ORDER BY r.id
     FOR UPDATE OF r
 ), chosen AS (
-    SELECT f.* FROM (
+    SELECT f.*, clock_timestamp() AS moment FROM (
         SELECT free.*, row_number() OVER (PARTITION BY concurrency_key ORDER BY id) AS place FROM free
     ) f
     WHERE f.late <> '' OR f.concurrency_key = '' OR (f.place = 1 AND NOT EXISTS (
@@ -32,12 +32,14 @@ UPDATE scheduler_app_jobrun r SET
     attempts = r.attempts + CASE WHEN c.late = '' THEN 1 ELSE 0 END,
     locked_by = CASE WHEN c.late = '' THEN %(worker)s::uuid END,
     locked_until = CASE WHEN c.late = '' THEN clock_timestamp() + %(lease)s * interval '1 second' END,
-    started_at = CASE WHEN c.late = '' THEN clock_timestamp() ELSE r.started_at END,
+    started_at = CASE WHEN c.late = '' THEN c.moment ELSE r.started_at END,
+    first_started_at = CASE WHEN c.late = '' THEN COALESCE(r.first_started_at, c.moment) END,
     finished_at = CASE WHEN c.late = '' THEN NULL ELSE clock_timestamp() END
 FROM chosen c
 WHERE r.id = c.id
 RETURNING r.id, r.status, r.attempts, r.max_attempts, r.args::text, r.payload::text, r.scheduled_for, r.time_limit,
-    r.started_at, c.job_name, c.retry_backoff, c.retry_backoff_max, c.retry_jitter;
+    r.started_at, c.job_name, extract(epoch FROM r.started_at - r.first_started_at)::float8,
+    c.retry_backoff, c.retry_backoff_max, c.retry_jitter;
 
 -- name: hold_busy
 -- Those of the named runs whose concurrency key is taken wait for the run that has it; the rest goes back to the
@@ -80,6 +82,8 @@ WITH f AS (
         dispatches = CASE WHEN f.status = 'queued' THEN 0 ELSE r.dispatches END,
         locked_by = CASE WHEN f.status = 'queued' AND r.cancel_requested_at IS NULL THEN NULL ELSE r.locked_by END,
         locked_until = NULL,
+        first_started_at = CASE WHEN f.way = 'given_back' AND r.first_started_at = r.started_at THEN NULL
+            ELSE r.first_started_at END,
         progress = CASE WHEN f.status = 'succeeded' AND r.progress IS NOT NULL THEN 100 ELSE r.progress END,
         finished_at = CASE WHEN f.status = 'queued' AND r.cancel_requested_at IS NULL THEN NULL
             ELSE clock_timestamp() END
@@ -109,6 +113,7 @@ SELECT d.id, d.status, d.attempts, d.canvas::text, d.priority, (SELECT count(*) 
 -- name: running_of_worker
 -- The attempts that run under a worker's name, with what is needed to end them and how many of each run died so before.
 SELECT r.id, r.attempts, r.max_attempts, j.retry_backoff, j.retry_backoff_max, j.retry_jitter, r.task,
+    extract(epoch FROM clock_timestamp() - COALESCE(r.first_started_at, r.started_at))::float8,
     (SELECT count(*) FROM scheduler_app_attempt a WHERE a.run_id = r.id AND a.outcome = 'worker_lost')
 FROM scheduler_app_jobrun r LEFT JOIN scheduler_app_job j ON j.id = r.job_id
 WHERE r.locked_by = %(worker)s::uuid AND r.status = 'running'

@@ -290,8 +290,9 @@ class Ledger:
             self._unsettled[claim.run_id] = claim.attempt
             if self._closed_to_claims:
                 request.end(Way.GIVEN_BACK)
-            elif request.unreadable:
-                request.end(Way.FAILED, error=request.unreadable)
+            elif request.refusal:
+                way, why = request.refusal
+                request.end(way, last=True, error=why)
             else:
                 self._submit(request)
         if self._inbox:

@@ -22,6 +22,7 @@ from celery.utils.log import get_logger
 from celery.worker.request import Request, task_ready
 
 from scheduler_app.conf import conf
+from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.errors import Cancelled, GiveUp, RetryLater
 from scheduler_app.core.outcome import Ending, Way, settle
 from scheduler_app.core.retry import RetryPolicy
@@ -37,13 +38,17 @@ _LOST = (SystemExit, KeyboardInterrupt, WorkerLostError, MemoryError)
 
 
 class DurableRequest(Request):
-    """A claimed attempt. `claim`, `worker`, `policy` and `ledger` are set by the strategy right after it is made."""
+    """A claimed attempt. `claim`, `worker`, `policy`, `budget`, `limit` (seconds after which it is killed) and `ledger`
+    are set by the strategy right after it is made, `refusal` if it must not start."""
 
     claim: Claimed
     worker: UUID
     policy: RetryPolicy
+    budget: TimeBudget
+    limit: float
     ledger: Ledger
-    unreadable = ""
+    refusal: tuple[Way, str] | None = None
+    claimed = 0.0  # on the monotonic clock
     accepted: float | None = None  # on the monotonic clock, when a child took it up
     ended = False
     overdue = False  # killed, since it did not stop when it was asked to
@@ -126,7 +131,8 @@ class DurableRequest(Request):
         last = exhausted and way is Way.FAILED
         said = getattr(error, "said", "") or describe(error)
         if way is Way.TIMED_OUT:
-            said = over_time(self.claim.time_limit)
+            self._end_over_time()
+            return
         if way is Way.LOST and self.overdue:
             way, said = Way.CANCELLED, f"killed: it went on for {conf().cancel_grace:g} s after it was asked to stop"
         traceback = "" if self.overdue or way in (Way.LOST, Way.STOPPED) else storable(str(exc_info.traceback or ""))
@@ -144,7 +150,13 @@ class DurableRequest(Request):
         if soft:
             logger.warning("soft time limit of %s s over for %s[%s]", timeout, self.name, self.id)
         else:
-            self.end(Way.TIMED_OUT, error=over_time(timeout))
+            self._end_over_time()
+
+    def _end_over_time(self) -> None:
+        """It was killed: by its own limit, or by the run's, after which no attempt may follow."""
+        over_all = self.limit < self.claim.time_limit
+        said = over_run_timeout(self.budget) if over_all else f"killed: over its time limit of {self.limit} s"
+        self.end(Way.TIMED_OUT, last=over_all, error=said)
 
     def end(
         self,
@@ -172,6 +184,7 @@ class DurableRequest(Request):
             uniform=random.uniform,
             wanted_delay=delay,
             free=free,
+            retry_left=self.budget.retry_left(self.claim.elapsed + time.monotonic() - self.claimed),
             error=error,
             traceback=traceback,
             result=result,
@@ -210,9 +223,9 @@ def way_out(error: BaseException) -> tuple[Way, float | None, bool, int]:
     return next((way for kind, way in simple if isinstance(error, kind)), Way.FAILED), None, False, 0
 
 
-def over_time(seconds: float) -> str:
-    """The error of a killed attempt; the pool's own text says less."""
-    return f"killed: over its time limit of {seconds} s"
+def over_run_timeout(budget: TimeBudget) -> str:
+    """The error of an attempt that the run's timeout has killed, or kept from starting."""
+    return f"over its run timeout: {budget.run_timeout} s after its first attempt started"
 
 
 def with_extra(ending: Ending, extra: int) -> Ending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -12,14 +13,16 @@ from celery.utils.log import get_logger
 from celery.worker.request import create_request_cls
 from celery.worker.state import task_reserved
 
+from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.message import ATTEMPT_HEADER, read_attempt
+from scheduler_app.core.outcome import Way
 from scheduler_app.core.payload import decode
 from scheduler_app.core.retry import resolve
 from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.store.work import Claimed, Wanted
 from scheduler_app.worker.ledger import Delivery, Ledger
-from scheduler_app.worker.request import DurableRequest
+from scheduler_app.worker.request import DurableRequest, over_run_timeout
 
 logger = get_logger(__name__)
 
@@ -85,9 +88,11 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
     )
     options = catalog.find(task.name)
     declared = [options.retry] if options else []
+    budget = options.budget if options else TimeBudget()
 
     def make(claim: Claimed, worker: UUID, message: Any, ack: Any, reject: Any) -> DurableRequest:
-        headers = _headers(claim, message.headers, task, worker)
+        limit = min(claim.time_limit, budget.attempt_left(claim.elapsed))
+        headers = _headers(claim, message.headers, task, worker, limit)
         body, unreadable = _call(claim)
         request: DurableRequest = kind(
             message,
@@ -103,11 +108,15 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
             decoded=True,
             utc=True,
         )
-        request.claim = claim
+        request.claim, request.claimed = claim, time.monotonic()
         request.worker = worker
         request.policy = resolve(claim.job_retry, *declared)
         request.ledger = ledger
-        request.unreadable = unreadable
+        request.budget, request.limit = budget, limit
+        if unreadable:
+            request.refusal = (Way.FAILED, unreadable)
+        elif limit <= 0:
+            request.refusal = (Way.TIMED_OUT, over_run_timeout(budget))
         return request
 
     return make
@@ -124,7 +133,7 @@ def _call(claim: Claimed) -> tuple[tuple[list[Any], dict[str, Any], dict[str, An
     return (args, kwargs, {}), ""
 
 
-def _headers(claim: Claimed, sent: dict[str, Any], task: Any, worker: UUID) -> dict[str, Any]:
+def _headers(claim: Claimed, sent: dict[str, Any], task: Any, worker: UUID, limit: float) -> dict[str, Any]:
     run_id = str(claim.run_id)
     soft = task.soft_time_limit
     return {
@@ -133,7 +142,7 @@ def _headers(claim: Claimed, sent: dict[str, Any], task: Any, worker: UUID) -> d
         "root_id": sent.get("root_id") or run_id,
         "parent_id": sent.get("parent_id"),
         "retries": claim.attempt - 1,
-        "timelimit": [claim.time_limit, soft if soft and soft < claim.time_limit else None],
+        "timelimit": [limit, soft if soft and soft < limit else None],
         "ignore_result": True,
         "argsrepr": "",
         "kwargsrepr": "",
@@ -143,7 +152,7 @@ def _headers(claim: Claimed, sent: dict[str, Any], task: Any, worker: UUID) -> d
             "max_attempts": claim.max_attempts,
             "scheduled_for": claim.scheduled_for.isoformat(),
             "started_at": claim.started_at.isoformat(),
-            "time_limit": claim.time_limit,
+            "time_limit": limit,
             "job": claim.job_name,
             "worker": str(worker),
         },

@@ -21,8 +21,10 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import AsyncResult
 from celery.utils.log import get_task_logger
 
+from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse_chords
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
+from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.retry import RetryOverrides, retry_rules
 from scheduler_app.core.text import describe
@@ -208,7 +210,9 @@ def durable_task(*args: Any, **options: Any) -> Any:
     """Make a function a durable task: `@durable_task` or `@durable_task(schedule="0 9 * * 1", …)`.
 
     Ours: `schedule` (with `timezone` and `job_name`) becomes a job on `manage.py jobs sync`; `queue`; `priority`
-    (0 to 9, higher first); `time_limit` (seconds); `transactional` (the task's database work and its success commit
+    (0 to 9, higher first); `time_limit` (seconds an attempt), `run_timeout` and `retry_for` (seconds from the first
+    attempt: over all attempts, and until which a retry may begin), `starting_deadline` (whole seconds after its time
+    that a run may start); `transactional` (the task's database work and its success commit
     together); `retry_on` (exception classes, or {class: wait}: None for the run's own backoff, seconds, a `Backoff`, a
     function of the error; unless given every Exception) and `give_up_on` (classes that end the run at once).
     Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` and `dont_autoretry_for` (other
@@ -237,6 +241,8 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         priority=given.pop("priority", None),
         retry=_retry(given),
         time_limit=given.pop("time_limit", None),
+        starting_deadline=_whole_seconds("starting_deadline", given.pop("starting_deadline", None)),
+        budget=TimeBudget(given.pop("run_timeout", None), given.pop("retry_for", None)),
         transactional=given.get("transactional", False),
         description=(inspect.getdoc(function) or "").partition("\n")[0],
     )
@@ -252,6 +258,12 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     )(function)
     catalog.register(known)
     return task
+
+
+def _whole_seconds(name: str, value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= DELAY_MOST):
+        return value
+    raise ValueError(f"{name} must be a whole number of seconds, 1 to {DELAY_MOST:.0f}, not {value!r}")
 
 
 def _either(given: dict[str, Any], ours: str, celerys: str, default: Any) -> Any:

@@ -171,6 +171,30 @@ def choosy(path: str, kind: str) -> None:
     )
 
 
+@durable_task(run_timeout=1.5, time_limit=60, retry_backoff=1, retry_backoff_max=0.01)
+def overrunning_at_last(path: str) -> None:
+    """Fail once, then work for longer than the run may."""
+    note(path, f"{current_run().attempt}")
+    if current_run().attempt == 1:
+        raise ValueError("once")
+    while True:
+        pass
+
+
+@durable_task(retry_for=2.5, retry_on={Exception: 1}, time_limit=60)
+def retried_for_a_while(path: str) -> None:
+    """Always fail."""
+    note(path, f"{current_run().attempt}")
+    raise ValueError("always")
+
+
+@durable_task(retry_for=2.5, time_limit=60)
+def asking_for_free_for_a_while(path: str) -> None:
+    """Never be ready."""
+    note(path, f"{current_run().attempt}")
+    raise RetryLater(1, "not yet")
+
+
 def _broken(error: BaseException) -> float:
     """A wait that cannot be told."""
     return float(str(error))

@@ -227,6 +227,11 @@ CHOOSY = {
 }
 NOTING |= {f"choosy {kind}": None for kind in CHOOSY}
 NOTING |= {
+    "over its run timeout": endings.overrunning_at_last.delay,
+    "retried for a while": endings.retried_for_a_while.delay,
+    "asking for free for a while": endings.asking_for_free_for_a_while.delay,
+}
+NOTING |= {
     f"{kind} by its kind": partial(endings.waiting_by_kind.delay, kind=kind)
     for kind in ("IndexError", "KeyError", "PermissionError")
 }
@@ -284,6 +289,24 @@ def test_only_the_named_classes_are_tried_again(
     assert found.row.last_error.startswith(f"{kind}: ")
     assert "in choosy" in found.traceback
     assert type(found.answer).__name__ == kind
+
+
+def test_a_run_over_its_timeout_is_killed_and_has_no_further_attempt(played: dict[str, Played]) -> None:
+    found = played["over its run timeout"]
+    assert (found.end, found.outcomes) == (("dead", "timed_out", 2), ["retry", "timed_out"])
+    assert found.row.last_error == "over its run timeout: 1.5 s after its first attempt started"
+    assert found.row.first_started_at == found.attempts[0].started_at
+    assert found.row.max_attempts == 5
+
+
+def test_no_retry_begins_after_its_time_also_where_it_costs_no_attempt(played: dict[str, Played]) -> None:
+    for case, outcome in {"retried for a while": "retry", "asking for free for a while": "retry"}.items():
+        found = played[case]
+        assert found.end[:2] == ("dead", "out_of_time")
+        assert set(found.outcomes) == {outcome}
+        lasted = (found.attempts[-1].started_at - found.attempts[0].started_at).total_seconds()
+        assert lasted < 2.5
+        assert len(found.attempts) in (2, 3)
 
 
 @pytest.mark.parametrize("kind", ["PermissionError", "KeyError"])
