@@ -141,6 +141,11 @@ def note_progress(run_id: UUID, attempt: int, worker: UUID, percent: float | Non
     return found[0][0] if found else None
 
 
+def hold_attempt(run_id: UUID, attempt: int, worker: UUID) -> bool:
+    """Lock the run for this transaction; False if the attempt is not the current one."""
+    return bool(rows(_SQL["hold_attempt"], {"id": run_id, "attempt": attempt, "worker": worker}))
+
+
 def wants_stop(run_id: UUID, attempt: int, worker: UUID) -> bool:
     """Whether the attempt should stop: a cancel was asked for, or it is not the current one."""
     found = rows(_SQL["wants_stop"], {"id": run_id, "attempt": attempt, "worker": worker})

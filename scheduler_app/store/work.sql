@@ -125,6 +125,12 @@ UPDATE scheduler_app_jobrun SET progress = %(percent)s, progress_message = %(mes
 WHERE id = %(id)s::uuid AND attempts = %(attempt)s AND locked_by = %(worker)s::uuid AND status = 'running'
 RETURNING cancel_requested_at IS NOT NULL;
 
+-- name: hold_attempt
+-- Keeps an attempt the current one until the transaction ends; no row if it is not.
+SELECT 1 FROM scheduler_app_jobrun
+WHERE id = %(id)s::uuid AND attempts = %(attempt)s AND locked_by = %(worker)s::uuid AND status = 'running'
+FOR SHARE;
+
 -- name: wants_stop
 -- Whether an attempt goes on: a row means that it is the current one, false in it that nobody asked to cancel.
 SELECT cancel_requested_at IS NOT NULL FROM scheduler_app_jobrun

@@ -19,8 +19,10 @@ from django.db import DatabaseError
 
 from scheduler_app.core.errors import Cancelled, LostGround
 from scheduler_app.core.text import storable
+from scheduler_app.lifecycle.fence import fence
 from scheduler_app.lifecycle.progress import report
 from scheduler_app.lifecycle.step import recall, run_step
+from scheduler_app.worker.fenced import Fenced
 
 ASK_EVERY = 0.5  # seconds between two questions to the database
 _given: ContextVar[CurrentRun | None] = ContextVar("everyslot_run", default=None)
@@ -92,6 +94,20 @@ class CurrentRun:
     def remembered(self, name: str, default: Any = None) -> Any:
         """The result of a step of this run that is done, else `default`."""
         return recall(self.id, name, default)
+
+    @contextmanager
+    def fence(self) -> Iterator[None]:
+        """A transaction (a savepoint where one is open) that takes effect only while this attempt is the current one.
+
+        Raises LostGround at its end, its database work undone, once the run was taken from this attempt: its worker
+        was frozen or cut off for longer than its lease. Nothing is locked before that end.
+        """
+        with fence(self.id, self.attempt, self.worker):
+            yield
+
+    def fenced(self, queryset: Any) -> Fenced:
+        """Django's writes of a queryset or manager, each in a `fence()`: `run.fenced(Account.objects).update(…)`."""
+        return Fenced(queryset, self.fence)
 
     def _stop(self) -> Cancelled:
         return Cancelled(f"run {self.id} was asked to stop")
