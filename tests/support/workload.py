@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
+import urllib.request
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -15,7 +17,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 
 from scheduler_app import current_run, durable_task
-from scheduler_app.core.errors import Cancelled
+from scheduler_app.core.errors import Cancelled, LostGround
 from scheduler_app.models import DeadLetter
 
 
@@ -99,6 +101,31 @@ def holding_the_interpreter(seconds: float) -> int:
 def exiting(code: int = 1) -> None:
     """End the pool child."""
     os._exit(code)
+
+
+@durable_task(time_limit=60)
+def paying(url: str) -> str:
+    """Charge at a server that honours keys; the first attempt's worker is killed before it hears of it."""
+    run = current_run()
+    wanted = urllib.request.Request(url, data=b"", headers={"Idempotency-Key": run.idempotency_key})
+    with urllib.request.urlopen(wanted, timeout=30) as answer:
+        receipt: str = answer.read().decode()
+    if run.attempt == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(1)
+    return receipt
+
+
+@durable_task(time_limit=60)
+def fencing(path: str, name: str, gate: str) -> None:
+    """As `gated`, then write a group with the attempt, if this attempt may still write."""
+    attempt = current_run().attempt
+    gated.run(path, gate)
+    try:
+        current_run().fenced(Group.objects).create(name=f"{name} {attempt}")
+    except LostGround:
+        note(path, f"refused {attempt} {os.getpid()}")
+        raise
 
 
 @shared_task
