@@ -4,7 +4,7 @@ settings and tasks; `manage.py check --database default` also asks the database 
 | id | rule |
 |---|---|
 | E001 | a heartbeat is at most a third of the lease |
-| E002, E003 | RabbitMQ's consumer timeout is above every time limit of tasks, and of jobs |
+| E002, E003 | RabbitMQ's consumer timeout is above every time limit of tasks, and of jobs; `long_running` ones aside |
 | E004, W004 | Redis evicts no keys; it answered |
 | E005 | the soft shutdown is below the stop grace |
 | E006 | the term, and RedBeat's lock, last at least three loop intervals |
@@ -19,21 +19,23 @@ settings and tasks; `manage.py check --database default` also asks the database 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, connection
-from django.db.models import Max
 
 from scheduler_app.conf import Conf, conf
 from scheduler_app.core.limits import TIME_LIMIT_DEFAULT
+from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.pools import objection
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.loading import import_tasks
 from scheduler_app.models import Job
 
 TAG: Final = "everyslot"
+NAMED: Final = 20  # jobs that one check names
 REDIS_TIMEOUT: Final = 1.0  # seconds
 Messages = list[CheckMessage]
 Settings = Callable[[Conf], Messages]
@@ -59,9 +61,12 @@ def check_tasks(app_configs: Any = None, **kwargs: Any) -> Messages:
                 "Import them in a shell to see where it fails: python manage.py shell -c 'import tasks.tasks'",
             )
         ]
-    limits = [(options.name, options.time_limit or TIME_LIMIT_DEFAULT) for options in catalog.all_tasks()]
-    longest = max(limits, key=lambda limit: limit[1], default=("", 0))
-    return _longest(2, f"the task {longest[0]}", longest[1])
+    return [
+        fault
+        for options in catalog.all_tasks()
+        if not options.long_running
+        for fault in _outlives(2, f"the task {options.name}", options.time_limit or TIME_LIMIT_DEFAULT)
+    ]
 
 
 @register(TAG, Tags.database)
@@ -72,10 +77,12 @@ def check_jobs(app_configs: Any = None, databases: Sequence[str] | None = None, 
     try:
         if Job._meta.db_table not in connection.introspection.table_names():
             return []  # before the first migration
-        longest = Job.objects.live().filter(enabled=True).aggregate(longest=Max("time_limit"))["longest"]
+        early = [options.name for options in _tasks() if options.long_running]
+        late = Job.objects.live().filter(enabled=True, time_limit__gte=conf().consumer_timeout).exclude(task__in=early)
+        found = list(late.order_by("name").values_list("name", "time_limit")[:NAMED])
     except DatabaseError:
         return []  # Django tells of a database that does not answer
-    return _longest(3, "a job", longest or 0)
+    return [fault for name, limit in found for fault in _outlives(3, f"the job {name}", limit)]
 
 
 @register(TAG, Tags.database)
@@ -97,7 +104,14 @@ def check_redis(app_configs: Any = None, databases: Sequence[str] | None = None,
     return [] if policy == "noeviction" else [_error(4, f"Redis evicts keys when its memory is full ({policy})", mend)]
 
 
-def _longest(number: int, who: str, limit: int) -> Messages:
+def _tasks() -> list[TaskOptions]:
+    """The durable tasks; those of modules that cannot be imported are missing, of which `check_tasks` tells."""
+    with suppress(Exception):
+        import_tasks()
+    return catalog.all_tasks()
+
+
+def _outlives(number: int, who: str, limit: int) -> Messages:
     """A run that outlives the consumer timeout loses its channel, and its worker's other messages with it."""
     broker = str(getattr(settings, "CELERY_BROKER_URL", ""))
     timeout = conf().consumer_timeout
@@ -107,8 +121,8 @@ def _longest(number: int, who: str, limit: int) -> Messages:
         _error(
             number,
             f"{who} may run {limit} s, but RabbitMQ closes the channel of a consumer after {timeout:g} s",
-            "Set consumer_timeout (milliseconds) in rabbitmq.conf above the longest time limit, and "
-            "EVERYSLOT_CONSUMER_TIMEOUT (seconds) to the same; or lower the time limit.",
+            "Declare the task with long_running=True; or lower the time limit; or set consumer_timeout (milliseconds) "
+            "in rabbitmq.conf above the longest time limit, and EVERYSLOT_CONSUMER_TIMEOUT (seconds) to the same.",
         )
     ]
 

@@ -104,6 +104,13 @@ def test_a_task_that_may_outlive_rabbitmqs_patience(settings: Settings) -> None:
         assert check_tasks() == []
 
 
+def test_every_task_that_may_outlive_it_is_named_and_a_long_running_one_cannot(settings: Settings) -> None:
+    settings.CELERY_BROKER_URL = AMQP
+    known = [options(f"tests.{name}", time_limit=7200) for name in ("one", "two")]
+    with known_tasks(*known, options("tests.early", time_limit=7200, long_running=True)):
+        assert [message.msg.split()[2] for message in check_tasks()] == ["tests.one", "tests.two"]
+
+
 def test_tasks_that_cannot_be_imported_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ModuleNotFoundError("no module named 'gone'")
@@ -123,6 +130,16 @@ def test_a_job_that_may_outlive_rabbitmqs_patience(settings: Settings) -> None:
     assert check_jobs(databases=None) == []
     Job.objects.update(enabled=False)
     assert check_jobs(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_a_job_of_a_long_running_task_cannot_outlive_it(settings: Settings) -> None:
+    settings.CELERY_BROKER_URL = AMQP
+    with known_tasks(options(), options("tests.early", long_running=True)):
+        a_job(name="early", task="tests.early", time_limit=7200)
+        a_job(name="late", time_limit=7200)
+        found = check_jobs(databases=["default"])
+    assert [message.msg.split(" may ")[0] for message in found] == ["the job late"]
 
 
 @pytest.mark.django_db

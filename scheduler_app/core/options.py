@@ -26,6 +26,7 @@ class TaskOptions:
     starting_deadline: int | None = None
     budget: TimeBudget = field(default_factory=TimeBudget)
     transactional: bool = False
+    long_running: bool = False
     description: str = ""
 
     def misfit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:

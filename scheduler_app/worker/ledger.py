@@ -6,7 +6,8 @@ only what the pool will start at once: free slots, plus a few milliseconds' wort
 "running" is true. Without a database it keeps what it has and tries again; unacknowledged messages then fill the
 prefetch window, and the broker sends no more.
 
-What would break it: acknowledging before the commit; claiming more than will start; a finish without its fence.
+What would break it: acknowledging before the commit (of the finish; of the claim where a task is `long_running`);
+claiming more than will start; a finish without its fence.
 """
 
 from __future__ import annotations
@@ -286,6 +287,8 @@ class Ledger:
                 continue
             started.add(claim.run_id)
             request = delivery.start(claim, worker)
+            if request.long_running:
+                request.acknowledge()  # the claim is committed: from now on the lease alone tells of its death
             self._running[claim.run_id] = request
             self._unsettled[claim.run_id] = claim.attempt
             if self._closed_to_claims:

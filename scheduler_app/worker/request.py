@@ -48,6 +48,7 @@ class DurableRequest(Request):
     limit: float
     ledger: Ledger
     refusal: tuple[Way, str] | None = None
+    long_running = False  # its message is acknowledged after the claim
     claimed = 0.0  # on the monotonic clock
     accepted: float | None = None  # on the monotonic clock, when a child took it up
     ended = False

@@ -89,6 +89,7 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
     options = catalog.find(task.name)
     declared = [options.retry] if options else []
     budget = options.budget if options else TimeBudget()
+    long_running = options is not None and options.long_running
 
     def make(claim: Claimed, worker: UUID, message: Any, ack: Any, reject: Any) -> DurableRequest:
         limit = min(claim.time_limit, budget.attempt_left(claim.elapsed))
@@ -112,7 +113,7 @@ def _request_maker(task: Any, app: Any, consumer: Any, ledger: Ledger) -> Callab
         request.worker = worker
         request.policy = resolve(claim.job_retry, *declared)
         request.ledger = ledger
-        request.budget, request.limit = budget, limit
+        request.budget, request.limit, request.long_running = budget, limit, long_running
         if unreadable:
             request.refusal = (Way.FAILED, unreadable)
         elif limit <= 0:

@@ -212,9 +212,10 @@ def durable_task(*args: Any, **options: Any) -> Any:
     Ours: `schedule` (with `timezone` and `job_name`) becomes a job on `manage.py jobs sync`; `queue`; `priority`
     (0 to 9, higher first); `time_limit` (seconds an attempt), `run_timeout` and `retry_for` (seconds from the first
     attempt: over all attempts, and until which a retry may begin), `starting_deadline` (whole seconds after its time
-    that a run may start); `transactional` (the task's database work and its success commit
-    together); `retry_on` (exception classes, or {class: wait}: None for the run's own backoff, seconds, a `Backoff`, a
-    function of the error; unless given every Exception) and `give_up_on` (classes that end the run at once).
+    that a run may start); `transactional` (the task's database work and its success commit together);
+    `long_running` (its message is acknowledged after the claim, so that no timeout of the broker counts); `retry_on`
+    (exception classes, or {class: wait}: None for the run's own backoff, seconds, a `Backoff`, a function of the error;
+    unless given every Exception) and `give_up_on` (classes that end the run at once).
     Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` and `dont_autoretry_for` (other
     names of `retry_on` and `give_up_on`), `retry_backoff` (seconds, or True for 1), `retry_backoff_max`,
     `retry_jitter`, `default_retry_delay`, `soft_time_limit`, and whatever else `shared_task` takes.
@@ -244,6 +245,7 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         starting_deadline=_whole_seconds("starting_deadline", given.pop("starting_deadline", None)),
         budget=TimeBudget(given.pop("run_timeout", None), given.pop("retry_for", None)),
         transactional=given.get("transactional", False),
+        long_running=given.pop("long_running", False),
         description=(inspect.getdoc(function) or "").partition("\n")[0],
     )
     retry_on = _either(given, "retry_on", "autoretry_for", (Exception,))

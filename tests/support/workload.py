@@ -59,6 +59,12 @@ def gated(path: str, gate: str) -> int:
     return attempt
 
 
+@durable_task(time_limit=60, long_running=True)
+def gated_long(path: str, gate: str) -> int:
+    """As `gated`, with a message that is acknowledged early."""
+    return int(gated.run(path, gate))
+
+
 @durable_task(time_limit=60)
 def looking(path: str, safe_point: str) -> None:
     """Work until one of these safe points says to stop: check, progress, step."""
