@@ -24,7 +24,7 @@ SHORT = {"EVERYSLOT_LEASE": "3", "EVERYSLOT_HEARTBEAT": "1"}
 
 
 class Payments:
-    """A payment server: one charge a key, and the same receipt for every request with it."""
+    """A payment server: one charge a key (201), and the same receipt for every later request with it (200)."""
 
     def __init__(self) -> None:
         self.receipts: dict[str, str] = {}
@@ -35,8 +35,9 @@ class Payments:
         key = asked.headers["Idempotency-Key"]
         with self._lock:
             self.requests[key] += 1
+            known = key in self.receipts
             receipt = self.receipts.setdefault(key, f"receipt {len(self.receipts)}")
-        return Reply(200, receipt.encode())
+        return Reply(200 if known else 201, receipt.encode())
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(100, marks=[pytest.mark.proof, pytest.mark.timeout(1200)])])
@@ -61,8 +62,9 @@ def test_a_worker_killed_between_each_charge_and_its_finish_charges_once_a_run(r
     assert payments.requests == dict.fromkeys(keys, 2)
     for result in results:
         assert result.get(timeout=5) == payments.receipts[result.id]
-    assert list(JobRun.objects.values_list("attempts", flat=True)) == [2] * number
-    assert set(Attempt.objects.values_list("number", "outcome")) == {(1, "worker_lost"), (2, "returned")}
+    assert ended() == number
+    # A run may also have been claimed ahead, and not begun, by a worker that died of another one.
+    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"worker_lost", "returned"}
 
 
 def ended() -> int:
