@@ -31,6 +31,7 @@ HINTS = {
     "EVERYSLOT_DISPATCH_TIMEOUT": "seconds above 0, at most a day, e.g. 60",
     "EVERYSLOT_PREFETCH": "messages per pool process, 1 to 1000, e.g. 4",
     "EVERYSLOT_CANCEL_GRACE": "seconds, 0 or more, at most a day, e.g. 30",
+    "EVERYSLOT_UNKNOWN_TASK_WAIT": "seconds, 0 or more, at most a day, e.g. 1800",
     "EVERYSLOT_STOP_GRACE": "seconds above 0, at most a day, as your platform grants them, e.g. 60",
     "EVERYSLOT_SOFT_SHUTDOWN": "seconds, 0 or more and below EVERYSLOT_STOP_GRACE, e.g. 0",
     "EVERYSLOT_CONSUMER_TIMEOUT": "seconds above the longest time limit, at most a year, e.g. 7200",
@@ -79,6 +80,7 @@ class Env(BaseModel):
     EVERYSLOT_DISPATCH_TIMEOUT: Seconds = 60
     EVERYSLOT_PREFETCH: Annotated[int, Field(ge=1, le=1000)] = 4
     EVERYSLOT_CANCEL_GRACE: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = 30
+    EVERYSLOT_UNKNOWN_TASK_WAIT: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = 1800
     EVERYSLOT_STOP_GRACE: Seconds = 60
     EVERYSLOT_SOFT_SHUTDOWN: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = 0
     EVERYSLOT_CONSUMER_TIMEOUT: Annotated[float, Field(gt=0, le=YEAR, allow_inf_nan=False)] = 7200

@@ -143,6 +143,7 @@ EVERYSLOT = {
     "dispatch_window": ENV.EVERYSLOT_DISPATCH_WINDOW,
     "dispatch_timeout": ENV.EVERYSLOT_DISPATCH_TIMEOUT,
     "cancel_grace": ENV.EVERYSLOT_CANCEL_GRACE,
+    "unknown_task_wait": ENV.EVERYSLOT_UNKNOWN_TASK_WAIT,
     "stop_grace": ENV.EVERYSLOT_STOP_GRACE,
     "soft_shutdown": ENV.EVERYSLOT_SOFT_SHUTDOWN,
     "consumer_timeout": ENV.EVERYSLOT_CONSUMER_TIMEOUT,

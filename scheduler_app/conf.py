@@ -123,6 +123,7 @@ class Conf:
     session_lock_grace: float = _seconds(1.5, zero=True)
     gather: float = _seconds(0.004, zero=True)
     cancel_grace: float = _seconds(30.0, zero=True)
+    unknown_task_wait: float = _seconds(1800.0, zero=True)
     stop_grace: float = _seconds(60.0)
     soft_shutdown: float = _seconds(0.0, zero=True)
     consumer_timeout: float = _seconds(7200.0, most=YEAR)

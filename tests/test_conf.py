@@ -17,7 +17,7 @@ DAY, YEAR = 86_400, 366 * 86_400
 NAMES = [field.name for field in fields(Conf)]
 SECONDS = [field.name for field in fields(Conf) if field.type == "float"]
 COUNTS = [field.name for field in fields(Conf) if field.type == "int"]
-MAY_BE_ZERO = {"cancel_grace", "soft_shutdown", "session_lock_grace", "gather"}
+MAY_BE_ZERO = {"cancel_grace", "unknown_task_wait", "soft_shutdown", "session_lock_grace", "gather"}
 DATABASE = {"DATABASE_URL": "postgresql://h/x", "DEBUG": "true"}
 
 

@@ -41,7 +41,7 @@ NOT_USABLE = {
     "SECRET_KEY": "", "EVERYSLOT_QUEUES": "fast,slow", "EVERYSLOT_LEASE": "0", "EVERYSLOT_HEARTBEAT": "often",
     "EVERYSLOT_TERM": "-1", "EVERYSLOT_LOOP": "61", "EVERYSLOT_DISPATCH_WINDOW": "0.5",
     "EVERYSLOT_DISPATCH_TIMEOUT": "nan", "EVERYSLOT_PREFETCH": "1001",
-    "EVERYSLOT_CANCEL_GRACE": "86401", "EVERYSLOT_STOP_GRACE": "inf",
+    "EVERYSLOT_CANCEL_GRACE": "86401", "EVERYSLOT_UNKNOWN_TASK_WAIT": "-1", "EVERYSLOT_STOP_GRACE": "inf",
     "EVERYSLOT_SOFT_SHUTDOWN": "-0.1", "EVERYSLOT_CONSUMER_TIMEOUT": "1e300", "EVERYSLOT_SESSION_LOCKS": "maybe",
     "EVERYSLOT_LOG_LEVEL": "LOUD", "EVERYSLOT_EMAIL_URL": "http://mail.example.org",
 }  # fmt: skip
@@ -112,7 +112,7 @@ DURATIONS = [name for name, field in Env.model_fields.items() if field.annotatio
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e300", "31622401", "-1"])
 @pytest.mark.parametrize("name", DURATIONS)
 def test_a_duration_is_a_number_of_seconds_that_can_pass(name: str, value: str) -> None:
-    assert len(DURATIONS) == 9
+    assert len(DURATIONS) == 10
     assert [fault.split(":")[0] for fault in faults(GOOD | {name: value})] == [name]
 
 

@@ -75,6 +75,7 @@ class JobRun(models.Model):
     ordering_key = models.CharField(max_length=255, blank=True, default="")
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
+    unknown_since = models.DateTimeField(null=True, blank=True)
     time_limit = models.PositiveIntegerField(default=TIME_LIMIT_DEFAULT)
     canvas = models.JSONField(null=True, blank=True, encoder=DjangoJSONEncoder)
     job_version = models.PositiveIntegerField(null=True, blank=True)

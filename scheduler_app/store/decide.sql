@@ -65,7 +65,7 @@ WITH found AS (
     UPDATE scheduler_app_jobrun r SET status = 'queued', reason = '',
         max_attempts = GREATEST(r.max_attempts, r.attempts + f.more), run_after = clock_timestamp(),
         held_by = f.holder, dispatched_at = NULL, dispatches = 0, locked_by = NULL, locked_until = NULL,
-        finished_at = NULL, first_started_at = NULL,
+        finished_at = NULL, first_started_at = NULL, unknown_since = NULL,
         cancel_requested_at = NULL, expires_at = NULL, progress = NULL, progress_message = ''
     FROM found f WHERE f.id = r.id
     RETURNING r.id

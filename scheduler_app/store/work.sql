@@ -34,6 +34,7 @@ UPDATE scheduler_app_jobrun r SET
     locked_until = CASE WHEN c.late = '' THEN clock_timestamp() + %(lease)s * interval '1 second' END,
     started_at = CASE WHEN c.late = '' THEN c.moment ELSE r.started_at END,
     first_started_at = CASE WHEN c.late = '' THEN COALESCE(r.first_started_at, c.moment) END,
+    unknown_since = NULL,
     finished_at = CASE WHEN c.late = '' THEN NULL ELSE clock_timestamp() END
 FROM chosen c
 WHERE r.id = c.id

@@ -22,6 +22,8 @@ from kombu import Consumer as KombuConsumer
 
 from scheduler_app.broker.deaths import read_death
 from scheduler_app.broker.topology import DEAD_QUEUE, dead_queue
+from scheduler_app.core.text import storable
+from scheduler_app.lifecycle.defer import Unknown
 from scheduler_app.lifecycle.keep import Identity
 from scheduler_app.models.ids import new_id
 from scheduler_app.worker import vital
@@ -29,6 +31,7 @@ from scheduler_app.worker.keeper import Keeper
 from scheduler_app.worker.ledger import Ledger
 from scheduler_app.worker.pools import judge_pool
 from scheduler_app.worker.sockets import forget_inherited_sockets
+from scheduler_app.worker.strategy import NotAHint, read_hint
 
 logger = get_logger(__name__)
 LAST_WRITES = 15.0  # seconds that the ledger has at the end for what is not written yet
@@ -89,7 +92,7 @@ class DurableConsumer(Consumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         judge_pool(kwargs["pool"])  # before anything is started that would have to be stopped
         super().__init__(*args, **kwargs)
-        self.ledger = Ledger(self._slots, self._submit, self._on_loop)
+        self.ledger = Ledger(self.hostname, self._slots, self._submit, self._on_loop)
         self.keeper = Keeper(self._identity(), self.ledger)
         self._threads_started = False
 
@@ -142,6 +145,23 @@ class DurableConsumer(Consumer):
                 self._dead_letter(message, error)
 
         return on_task_received
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        """A run of ours waits in the database for a worker that knows its task; other messages are Celery's to fail."""
+        try:
+            wanted = read_hint(message.headers)
+        except NotAHint:
+            super().on_unknown_task(body, message, exc)
+            return
+        logger.warning("the task %r of run %s is not known here: it waits", message.headers["task"], wanted.run_id)
+        unknown = Unknown(wanted.run_id, wanted.attempt, storable(message.headers["task"]))
+        self.ledger.defer(unknown, lambda true: self._settle_unknown(message, true))
+
+    def _settle_unknown(self, message: Any, true: bool) -> None:
+        if true:
+            message.ack_log_error(logger, self.connection_errors)
+        else:
+            self._dead_letter(message, NotAHint(f"no run of the task {message.headers['task']!r} has this id"))
 
     def _dead_letter(self, message: Any, error: Exception) -> None:
         logger.error("a message that cannot be run goes to the dead letters: %s", error)

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from scheduler_app.core.outcome import Ending, Way
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle.bury import Letter, bury, bury_apart
 from scheduler_app.lifecycle.claim import Written, write, write_apart
+from scheduler_app.lifecycle.defer import Unknown, defer
 from scheduler_app.store.work import Claimed, Finish, Wanted
 from scheduler_app.worker.vital import vital_thread
 
@@ -60,16 +62,18 @@ class Ended:
 
 
 class Ledger:
-    """One per worker process. `slots` is the number of pool processes, `submit` hands a request to the pool,
-    `on_loop` runs a callable on the event loop."""
+    """One per worker process. `name` is the worker's, `slots` is the number of pool processes, `submit` hands a request
+    to the pool, `on_loop` runs a callable on the event loop."""
 
     def __init__(
         self,
+        name: str,
         slots: Callable[[], int],
         submit: Callable[[Any], None],
         on_loop: Callable[[Callable[[], None]], None],
     ) -> None:
         self.worker = UUID(int=0)
+        self._name = name
         self._slots = slots
         self._pool_submit = submit
         self._on_loop = on_loop
@@ -80,6 +84,7 @@ class Ledger:
         self._unsettled: dict[UUID, int] = {}
         self.ending = threading.Lock()  # held to end an attempt, and to kill the child that works on it
         self._letters: deque[tuple[Letter, Callable[[], None]]] = deque()
+        self._unknown: deque[tuple[Unknown, Callable[[bool], None]]] = deque()
         self._open = threading.Event()
         self._seconds: dict[str, float] = {}
         self._horizon = HORIZON_LEAST
@@ -150,6 +155,11 @@ class Ledger:
         self._letters.append((letter, acknowledge))
         self._wake.set()
 
+    def defer(self, unknown: Unknown, settle: Callable[[bool], None]) -> None:
+        """A hint of a task that is not known here; `settle` is told on the event loop whether its run is real."""
+        self._unknown.append((unknown, settle))
+        self._wake.set()
+
     # Called from the keeper's thread.
 
     def open_for(self, worker: UUID) -> None:
@@ -192,6 +202,8 @@ class Ledger:
             self._on_loop(self.drain)
         if self._letters:
             self._bury_letters()
+        if self._unknown:
+            self._defer_unknown()
         if self._ended:
             self._wake.set()
 
@@ -207,6 +219,18 @@ class Ledger:
             self._letters.extendleft(reversed(taken))
             return
         self._outbox.extend(acknowledge for _, acknowledge in taken)
+        self._on_loop(self.drain)
+
+    def _defer_unknown(self) -> None:
+        taken = [self._unknown.popleft() for _ in range(min(len(self._unknown), BATCH))]
+        try:
+            real = defer([unknown for unknown, _ in taken], self._name)
+        except Error as error:
+            logger.warning("the database is away, %d runs of unknown tasks wait: %s", len(taken), error)
+            connection.close()
+            self._unknown.extendleft(reversed(taken))
+            return
+        self._outbox.extend(partial(settle, unknown.run_id in real) for unknown, settle in taken)
         self._on_loop(self.drain)
 
     def _choose(self) -> list[Delivery]:

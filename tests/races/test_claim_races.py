@@ -149,7 +149,7 @@ def test_a_late_hint_that_meets_the_current_one_claims_nothing() -> None:
 def test_a_stale_hint_beside_the_current_one_takes_nothing_from_it(named: list[int]) -> None:
     """In one batch of a ledger; the current hint is acknowledged, so it would not come again for a minute."""
     run = a_run(attempts=1, **FREE)
-    ledger = Ledger(lambda: 4, lambda request: None, lambda call: None)
+    ledger = Ledger("one@test", lambda: 4, lambda request: None, lambda call: None)
     ledger.open_for(ONE)
     deliveries = [Delivery(Wanted(run.id, number), run.task, never, lambda: None) for number in named]
     worker, written = ledger._persist([], deliveries)

@@ -18,7 +18,7 @@ LOTS = 200
 
 
 def a_ledger(*running: Any) -> Ledger:
-    ledger = Ledger(lambda: SLOTS, lambda request: None, lambda call: None)
+    ledger = Ledger("one@test", lambda: SLOTS, lambda request: None, lambda call: None)
     ledger.open_for(new_id())
     ledger.learn("short", SHORT)
     ledger.learn("long", 60.0)

@@ -1,0 +1,32 @@
+"""Defer: a run whose task a worker does not know, as during a deploy, waits for one that does.
+
+Guaranteed: compare-and-set on queued and on the attempt, so what another worker has claimed meanwhile goes on there;
+the wait is bounded (`unknown_task_wait`), after which the run is dead with the reason, and in sight all the time
+(`unknown_since`, `last_error`). A message whose run is of another task, or of no run, is not ours to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import transaction
+
+from scheduler_app.conf import conf
+from scheduler_app.instrument import emit
+from scheduler_app.store.defer import Unknown, defer_unknown
+from scheduler_app.store.enqueue import notify_runs
+
+__all__ = ["Unknown", "defer"]
+
+
+def defer(unknown: Sequence[Unknown], worker: str) -> set[UUID]:
+    """Let these runs wait; the runs of which the messages are true, whether or not they still had to wait."""
+    with transaction.atomic():
+        found = defer_unknown(unknown, f"{worker} does not know this task", conf().unknown_task_wait)
+        if any(each.released for each in found):
+            transaction.on_commit(notify_runs, robust=True)
+    for each in found:
+        if each.status:
+            emit("run.unknown_task", run=each.run_id, status=each.status, worker=worker)
+    return {each.run_id for each in found}
