@@ -62,8 +62,8 @@ def next_slots(job: Job, after: datetime, k: int) -> list[datetime]:
         k = min(k, max(0, job.max_runs - job.recorded_runs))
     if schedule is None:
         return []
-    if job.start_at is not None:
-        after = max(after, job.start_at - _TICK)
+    if job.start_at is not None and job.start_at > after:  # else there may be no instant before it: year 1
+        after = job.start_at - _TICK
     slots: list[datetime] = []
     slot = schedule.next(after)
     while slot is not None and len(slots) < k and (job.end_at is None or slot <= job.end_at):

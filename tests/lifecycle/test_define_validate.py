@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -123,6 +123,15 @@ def test_a_window_must_be_a_window_and_leave_a_slot() -> None:
     ]
     narrow = {"schedule": "0 0 29 2 *", "end_at": now + timedelta(seconds=1)}
     assert [str(f) for f in define.validate(GOOD | narrow)] == ["schedule: has no slot within start_at and end_at"]
+
+
+@pytest.mark.parametrize("schedule", ["@daily", "@every 5m", "0 9 * * 1"])
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+@pytest.mark.parametrize(
+    "window", [{"start_at": datetime(1, 1, 1, tzinfo=UTC)}, {"end_at": datetime(9998, 12, 31, tzinfo=UTC)}], ids=str
+)
+def test_a_window_may_reach_to_the_ends_of_the_calendar(schedule: str, zone: str, window: dict[str, datetime]) -> None:
+    assert a_job(schedule=schedule, timezone=zone, **window).next_run_at is not None
 
 
 def test_a_job_that_used_up_its_runs_is_not_started_again_by_an_edit() -> None:
