@@ -13,7 +13,7 @@ WITH w AS (
     ORDER BY r.id FOR UPDATE OF r
 ), deferred AS (
     UPDATE scheduler_app_jobrun r SET
-        status = CASE WHEN v.seconds < %(patience)s THEN 'queued' ELSE 'dead' END,
+        status = CASE WHEN v.seconds < %(patience)s THEN r.status ELSE 'dead' END,
         reason = CASE WHEN v.seconds < %(patience)s THEN '' ELSE 'unknown_task' END,
         finished_at = CASE WHEN v.seconds < %(patience)s THEN NULL ELSE clock_timestamp() END,
         run_after = clock_timestamp() + LEAST(60, 1 + v.seconds / 4) * interval '1 second',

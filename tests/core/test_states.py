@@ -39,6 +39,7 @@ MOVERS: dict[str, tuple[str, set[tuple[str, str]]]] = {
     "cancel_runs": ("WHERE f.id = r.id AND f.status = 'queued'", {("queued", "cancelled")}),
     "cancel_replaced": ("AND status = 'queued'", {("queued", "cancelled")}),
     "refuse_runs": ("WHERE r.id = v.id AND r.status = 'queued'", {("queued", "dead")}),
+    "defer_unknown": ("WHERE r.status = 'queued' AND r.attempts = w.attempt", {("queued", "dead")}),
     "redrive_runs": ("WHERE r.status IN ('dead', 'cancelled')", {("dead", "queued"), ("cancelled", "queued")}),
 }
 """Every statement that writes a status: the guard it must name, and the moves it makes."""
