@@ -38,16 +38,29 @@ def canvas_of(
     return {name: value for name, value in parts.items() if value} or None
 
 
-def refuse_chords(signatures: Sequence[Signature]) -> str | None:
-    """Why these signatures cannot follow a durable task, or None."""
-    for signature in signatures:
-        kind = signature.get("subtask_type")
-        if kind == "chord" or (signature.get("chord_size") and kind != "group"):
-            return CHORD_REFUSED
-        inner = signature.get("kwargs", {}).get("tasks") if kind in ("group", "chain") else None
-        if inner and (why := refuse_chords(list(inner))):
-            return why
-    return None
+def refuse(signatures: Sequence[Any]) -> str | None:
+    """Why these cannot follow a durable task, or None: `after_success` and `after_death` can read the others."""
+    return next((why for each in signatures if (why := _refuse(each))), None)
+
+
+def _refuse(signature: Any) -> str | None:
+    if not isinstance(signature, Mapping) or not isinstance(signature.get("task"), str):
+        return f"a signature is an object that names its task; got {signature!r:.200}"
+    kind = signature.get("subtask_type")
+    if kind == "chord" or (signature.get("chord_size") and kind != "group"):
+        return CHORD_REFUSED
+    kwargs, args, options = (signature.get(name) for name in ("kwargs", "args", "options"))
+    if not isinstance(kwargs or {}, Mapping) or not isinstance(options or {}, Mapping):
+        return f"kwargs and options of {signature['task']} must be objects"
+    if not isinstance(args or (), list | tuple):
+        return f"args of {signature['task']} must be a list; got {args!r:.200}"
+    inner = [each for name in ("chain", "link", "link_error") for each in _listed((options or {}).get(name))]
+    if kind in ("group", "chain"):
+        tasks = (kwargs or {}).get("tasks")
+        if not tasks or not isinstance(tasks, list | tuple):
+            return f"a {kind} needs a list of tasks"
+        inner += tasks
+    return refuse(inner)
 
 
 def after_success(canvas: Mapping[str, Any], result: Any) -> list[Successor]:
@@ -69,14 +82,14 @@ def after_death(canvas: Mapping[str, Any], run_id: str) -> list[Successor]:
 def _apply(signature: Signature, first: tuple[Any, ...], rest: list[Signature]) -> Iterator[Successor]:
     kind = signature.get("subtask_type")
     if kind == "chain":
-        steps = list(signature["kwargs"]["tasks"])
+        steps = _steps(signature)
         yield from _apply(steps[0], first, [*rest, *reversed(steps[1:])])
     elif kind == "group":
         for member in signature["kwargs"]["tasks"]:
             yield from _apply(member, first, rest)
     else:
         options = dict(signature.get("options") or {})
-        own = [*rest, *options.pop("chain", [])]
+        own = [*rest, *_listed(options.pop("chain", None))]
         args = tuple(signature.get("args") or ())
         yield Successor(
             signature["task"],
@@ -88,7 +101,26 @@ def _apply(signature: Signature, first: tuple[Any, ...], rest: list[Signature]) 
         )
 
 
-def _listed(value: Any) -> list[Signature]:
+def _steps(chain: Signature) -> list[Signature]:
+    """The tasks of a chain with its own links: they follow its last task, its error links each of them."""
+    options = chain.get("options") or {}
+    errors = _listed(options.get("link_error"))
+    steps = [_linked(step, "link_error", errors) for step in chain["kwargs"]["tasks"]]
+    return [*steps[:-1], _linked(steps[-1], "link", _listed(options.get("link")))]
+
+
+def _linked(signature: Signature, name: str, more: list[Signature]) -> Signature:
+    """The same signature with more links; a group has them on each of its members."""
+    if not more:
+        return signature
+    if signature.get("subtask_type") == "group":
+        members = [_linked(each, name, more) for each in signature["kwargs"]["tasks"]]
+        return {**signature, "kwargs": {**signature["kwargs"], "tasks": members}}
+    options = signature.get("options") or {}
+    return {**signature, "options": {**options, name: [*_listed(options.get(name)), *more]}}
+
+
+def _listed(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -32,9 +32,10 @@ from scheduler_app.store.work import Done, Finish
 logger = logging.getLogger("everyslot")
 
 
-def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
+def insert_successors(done: Sequence[Done], finishes: Sequence[Finish] = ()) -> int:
     """Insert what follows these endings, in the open transaction; how many rows were added.
 
+    `finishes` hold the results that are passed on; a run that ended without an attempt has none.
     A successor that cannot be made (arguments too large, a queue that is gone) is a dead run with the reason, so that
     a chain never ends without a word.
     """
@@ -43,7 +44,7 @@ def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
     refused: dict[UUID, str] = {}
     for each in done:
         if each.canvas is not None:
-            for successor in _successors(each, results[each.run_id]):
+            for successor in _successors(each, results.get(each.run_id)):
                 _place(each, successor, new, refused)
     inserted = insert_runs(new) if new else set()
     if ours := {run_id: error for run_id, error in refused.items() if run_id in inserted}:
@@ -52,10 +53,16 @@ def insert_successors(done: Sequence[Done], finishes: Sequence[Finish]) -> int:
 
 
 def _successors(done: Done, result: str | None) -> list[Successor]:
-    canvas = json.loads(done.canvas or "{}")
-    if done.status is Status.SUCCEEDED:
-        return after_success(canvas, decode(result) if result is not None else None)
-    return after_death(canvas, str(done.run_id)) if done.status is Status.DEAD else []
+    canvas = json.loads(done.canvas or "{}") or {}
+    try:
+        if done.status is Status.SUCCEEDED:
+            return after_success(canvas, decode(result) if result is not None else None)
+        return after_death(canvas, str(done.run_id)) if done.status is Status.DEAD else []
+    except Exception as error:
+        # Refused where it enters; what came into the row in another way must not cost the ledger its life.
+        emit("run.successor_refused", run=done.run_id, task="", error=str(error))
+        logger.exception("what follows run %s cannot be read, and does not follow", done.run_id)
+        return []
 
 
 def _place(done: Done, successor: Successor, new: list[NewRun], refused: dict[UUID, str]) -> None:
@@ -78,6 +85,9 @@ def _place(done: Done, successor: Successor, new: list[NewRun], refused: dict[UU
         row = _bare_row(done, successor)
         new.append(row)
         refused[row.id] = storable(f"refused as the successor of run {done.run_id}: {describe(error)}")
+        dead = replace(done, run_id=row.id, status=Status.DEAD, canvas=json.dumps(successor.canvas))
+        for follower in _successors(dead, None):
+            _place(dead, follower, new, refused)
 
 
 def _bare_row(done: Done, successor: Successor) -> NewRun:

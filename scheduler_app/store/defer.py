@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from scheduler_app.core.states import Status
 from scheduler_app.store.statements import load, rows
+from scheduler_app.store.work import Done
 
 _SQL = load("defer.sql")
 
@@ -22,15 +24,14 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A run that the hint fits: its new status, "" if it stays as it is; `released` counts what waited for the dead."""
+    """The runs that the hints fit, and those of them that now wait or are dead."""
 
-    run_id: UUID
-    status: str
-    released: int
+    real: set[UUID]
+    changed: list[Done]
 
 
-def defer_unknown(unknown: Sequence[Unknown], error: str, patience: float) -> list[Deferred]:
-    """Let them wait, or end them `patience` seconds after the first time; what fits no run does not come back."""
+def defer_unknown(unknown: Sequence[Unknown], error: str, patience: float) -> Deferred:
+    """Let them wait, or end them `patience` seconds after the first time."""
     params = {
         "ids": [each.run_id for each in unknown],
         "attempts": [each.attempt for each in unknown],
@@ -38,4 +39,8 @@ def defer_unknown(unknown: Sequence[Unknown], error: str, patience: float) -> li
         "error": error,
         "patience": patience,
     }
-    return [Deferred(*row) for row in rows(_SQL["defer_unknown"], params)]
+    found = rows(_SQL["defer_unknown"], params)
+    return Deferred(
+        {row[0] for row in found},
+        [Done(run_id, Status(status), *rest) for run_id, status, *rest in found if status is not None],
+    )

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from celery.utils.log import get_logger
@@ -29,13 +29,15 @@ from scheduler_app.core.outcome import Ending, Way
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle.bury import Letter, bury, bury_apart
 from scheduler_app.lifecycle.claim import Written, write, write_apart
-from scheduler_app.lifecycle.defer import Unknown, defer
+from scheduler_app.lifecycle.defer import Unknown, defer, defer_apart
 from scheduler_app.store.work import Claimed, Finish, Wanted
 from scheduler_app.worker.vital import vital_thread
 
 if TYPE_CHECKING:
     from scheduler_app.worker.request import DurableRequest
 
+T = TypeVar("T")
+S = TypeVar("S")
 logger = get_logger(__name__)
 # Seconds of known-short work that may wait claimed, a pool process: what the pool does while one batch is written.
 HORIZON_LEAST, HORIZON_MOST = 0.008, 0.050
@@ -208,30 +210,40 @@ class Ledger:
             self._wake.set()
 
     def _bury_letters(self) -> None:
-        taken = [self._letters.popleft() for _ in range(min(len(self._letters), BATCH))]
-        try:
-            bury([letter for letter, _ in taken])
-        except DataError:
-            bury_apart([letter for letter, _ in taken])
-        except Error as error:
-            logger.warning("the database is away, %d dead letters wait: %s", len(taken), error)
-            connection.close()
-            self._letters.extendleft(reversed(taken))
-            return
+        taken = self._take(self._letters, bury, bury_apart)
         self._outbox.extend(acknowledge for _, acknowledge in taken)
         self._on_loop(self.drain)
 
     def _defer_unknown(self) -> None:
-        taken = [self._unknown.popleft() for _ in range(min(len(self._unknown), BATCH))]
-        try:
-            real = defer([unknown for unknown, _ in taken], self._name)
-        except Error as error:
-            logger.warning("the database is away, %d runs of unknown tasks wait: %s", len(taken), error)
-            connection.close()
-            self._unknown.extendleft(reversed(taken))
-            return
+        real: set[UUID] = set()
+        taken = self._take(
+            self._unknown,
+            lambda hints: real.update(defer(hints, self._name)),
+            lambda hints: real.update(defer_apart(hints, self._name)),
+        )
         self._outbox.extend(partial(settle, unknown.run_id in real) for unknown, settle in taken)
         self._on_loop(self.drain)
+
+    def _take(
+        self,
+        waiting: deque[tuple[T, S]],
+        write_all: Callable[[list[T]], object],
+        write_each: Callable[[list[T]], object],
+    ) -> list[tuple[T, S]]:
+        """What could be written of what waits, one by one if PostgreSQL refused a value; nothing while it is away."""
+        taken = [waiting.popleft() for _ in range(min(len(waiting), BATCH))]
+        first = [each for each, _ in taken]
+        try:
+            try:
+                write_all(first)
+            except DataError:
+                write_each(first)
+        except Error as error:
+            logger.warning("the database is away, %d messages wait for it: %s", len(taken), error)
+            connection.close()
+            waiting.extendleft(reversed(taken))
+            return []
+        return taken
 
     def _choose(self) -> list[Delivery]:
         """The deliveries that the pool would start at once."""

@@ -22,7 +22,7 @@ from celery.result import AsyncResult
 from celery.utils.log import get_task_logger
 
 from scheduler_app.core.budget import TimeBudget
-from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse_chords
+from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
 from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.options import TaskOptions
@@ -326,7 +326,7 @@ def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 def _canvas(chord: Any, **parts: Any) -> dict[str, Any] | None:
     listed = [_listed(field, value) for field, value in parts.items()]
-    why = refuse_chords([signature for part in listed for signature in part]) or (CHORD_REFUSED if chord else None)
+    why = refuse([signature for part in listed for signature in part]) or (CHORD_REFUSED if chord else None)
     if why:
         raise InvalidDefinition("canvas", why)
     return canvas_of(*listed)

@@ -6,15 +6,17 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from django.db import DataError, transaction
 from pytest_django import Settings
 
 from scheduler_app.lifecycle.claim import write
-from scheduler_app.lifecycle.defer import Unknown, defer
+from scheduler_app.lifecycle.defer import Unknown, defer, defer_apart
+from scheduler_app.lifecycle.redrive import redrive
 from scheduler_app.models import DeadLetter, JobRun
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.define import database_now
 from scheduler_app.store.work import Wanted
-from tests.support.definitions import a_run
+from tests.support.definitions import a_run, known_tasks, options
 
 pytestmark = pytest.mark.django_db
 
@@ -105,6 +107,43 @@ def test_two_hints_of_one_run_in_a_batch_are_one() -> None:
     run = waiting(a_run(attempts=3), PATIENCE + 1)
     assert defer([hint(run), hint(run, attempt=1), hint(run)], "one@test") == {run.pk}
     assert DeadLetter.objects.count() == 1
+
+
+def test_a_forged_hint_beside_the_true_one_takes_nothing_from_it() -> None:
+    run = a_run(attempts=1)
+    assert defer([hint(run, attempt=9), hint(run), hint(run, task="tests.other")], "one@test") == {run.pk}
+    run.refresh_from_db()
+    assert run.unknown_since is not None
+
+
+def test_the_error_links_of_a_run_that_waited_in_vain_follow() -> None:
+    link = {"task": "tests.report", "args": ["after"], "kwargs": {}, "options": {}, "immutable": False}
+    dead = a_run(trigger="code", canvas={"link_error": [link], "link": [link]})
+    with known_tasks(options()):
+        deferred(waiting(dead, PATIENCE + 1))
+    follower = JobRun.objects.exclude(pk=dead.pk).get()
+    assert (follower.status, follower.args) == ("queued", [str(dead.pk), "after"])
+
+
+def test_a_run_that_still_waits_has_no_followers() -> None:
+    link = {"task": "tests.report", "args": [], "kwargs": {}, "options": {}, "immutable": False}
+    deferred(a_run(trigger="code", canvas={"link_error": [link]}))
+    assert JobRun.objects.count() == 1
+
+
+def test_a_hint_that_postgres_refuses_costs_its_neighbours_nothing() -> None:
+    runs = [a_run(), a_run()]
+    hints = [hint(runs[0]), hint(a_run(), attempt=2**31), hint(runs[1])]
+    with pytest.raises(DataError), transaction.atomic():
+        defer(hints, "one@test")
+    assert defer_apart(hints, "one@test") == {run.pk for run in runs}
+
+
+def test_a_redrive_begins_the_patience_anew() -> None:
+    dead = deferred(waiting(a_run(), PATIENCE + 1))
+    assert redrive([dead.pk], by="tester")
+    dead.refresh_from_db()
+    assert (dead.status, dead.unknown_since) == ("queued", None)
 
 
 def test_a_claim_ends_the_wait() -> None:

@@ -100,3 +100,36 @@ def test_a_successor_whose_own_queue_is_gone_is_dead_with_the_reason() -> None:
         run = followed_by("1")
     assert (run.status, run.reason) == ("dead", "refused")
     assert "queue" in run.last_error
+
+
+@pytest.mark.parametrize(
+    "canvas",
+    [
+        {"chain": [{"task": "celery.chain", "subtask_type": "chain"}]},
+        {"chain": "tests.report"},
+        {"chain": 5},
+        {"link": [NEXT | {"options": "queue"}]},
+        {"link": {"task": "tests.report"}},
+        ["tests.report"],
+        "tests.report",
+    ],
+)
+def test_a_canvas_that_nobody_can_read_costs_the_batch_nothing(canvas: Any) -> None:
+    """Refused where it enters; yesterday's code or a hand in the table may have written it."""
+    garbled = a_run(status="running", locked_by=WORKER, trigger="code", canvas=canvas)
+    sound = a_run(status="running", locked_by=WORKER, trigger="code", canvas={"chain": [NEXT]})
+    ends = [Finish(each.id, 1, WORKER, Ending(Way.RETURNED, Status.SUCCEEDED, result="1")) for each in (garbled, sound)]
+    assert write(WORKER, ends, []).done.keys() == {garbled.id, sound.id}
+    assert JobRun.objects.filter(status="succeeded").count() == 2
+    assert JobRun.objects.filter(status="queued", args=[1]).count() == 1
+
+
+def test_the_error_links_of_a_refused_successor_follow_and_theirs_too() -> None:
+    gone = {"queue": "gone"}
+    last = NEXT | {"args": ["last"]}
+    first = NEXT | {"options": gone | {"link_error": [NEXT | {"options": gone | {"link_error": [last]}}]}}
+    run = a_run(status="running", locked_by=WORKER, trigger="code", canvas={"chain": [first]})
+    write(WORKER, [Finish(run.id, 1, WORKER, Ending(Way.RETURNED, Status.SUCCEEDED, result="1"))], [])
+    refused = list(JobRun.objects.filter(status="dead", reason="refused").order_by("id"))
+    assert len(refused) == 2
+    assert JobRun.objects.get(status="queued").args == [str(refused[1].pk), "last"]

@@ -160,6 +160,8 @@ def deep(depth: int) -> Any:
 def publish(broker: str, messages: dict[str, Sent]) -> None:
     """Each with its kind as a header, by which its dead letter is known."""
     with current_app.connection_for_write(broker_url(broker)) as connection:
+        # Unconfirmed, what the broker has not yet read when the channel closes may be gone.
+        connection.transport_options = connection.transport_options | {"confirm_publish": True}
         producer = connection.Producer(auto_declare=False)
         for kind, sent in messages.items():
             producer.publish(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import DataError, Error, OperationalError
 
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.work import Wanted
@@ -60,3 +62,33 @@ def test_nothing_is_claimed_once_the_worker_is_told_to_stop() -> None:
     ledger = a_ledger()
     ledger.close_to_claims()
     assert ledger._choose() == []
+
+
+@pytest.mark.parametrize(
+    ("together", "apart", "taken"),
+    [
+        (None, None, 3),
+        (DataError("a zero byte"), None, 3),
+        (OperationalError("gone"), None, 0),
+        (DataError("a zero byte"), OperationalError("gone"), 0),
+    ],
+    ids=["all written", "a value refused", "the database away", "away while it is asked for each"],
+)
+def test_what_waits_is_written_or_still_waits(
+    monkeypatch: pytest.MonkeyPatch, together: Error | None, apart: Error | None, taken: int
+) -> None:
+    closed: list[bool] = []
+    away = SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr("scheduler_app.worker.ledger.connection", away)
+    waiting = deque([("a", 1), ("b", 2), ("c", 3)])
+
+    def write(error: Error | None, letters: list[str]) -> None:
+        assert letters == ["a", "b", "c"]
+        if error:
+            raise error
+
+    ledger = a_ledger()
+    found = ledger._take(waiting, lambda letters: write(together, letters), lambda letters: write(apart, letters))
+    assert len(found) == taken
+    assert [*found, *waiting] == [("a", 1), ("b", 2), ("c", 3)]
+    assert bool(closed) == (not taken), "a connection that failed is not used again"
