@@ -171,7 +171,8 @@ def _with_files(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def _line(name: str, message: str) -> str:
-    return f"{name}: {message.removeprefix('Value error, ')} - {HINTS[name]}"
+    said = "is missing" if message == "Field required" else message.removeprefix("Value error, ")
+    return f"{name}: {said} - {HINTS[name]}"
 
 
 def _url(value: str, schemes: tuple[str, ...]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from config.env import read_env
+from config.env import EnvironmentFault, read_env
 from scheduler_app.broker.topology import celery_queues
 
-ENV = read_env()
+try:
+    ENV = read_env()
+except EnvironmentFault as fault:
+    sys.exit(str(fault))  # whoever deploys reads the list, not the way through Django and Celery that led here
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 

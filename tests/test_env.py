@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from config.env import HINTS, Env, EnvironmentFault, read_env
+from tests.support.programs import ROOT
 
 GOOD = {"DATABASE_URL": "postgresql://u:p@db:5432/everyslot", "SECRET_KEY": "s" * 50}
 
@@ -169,3 +173,14 @@ def test_the_environment_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         env.DEBUG = True
     assert isinstance(env, Env)
+
+
+@pytest.mark.parametrize("program", [["manage.py", "jobs", "list"], ["-m", "celery", "-A", "config", "worker"]])
+def test_a_program_that_cannot_start_says_the_faults_and_no_more(program: list[str]) -> None:
+    bare = {"PATH": os.environ["PATH"]}
+    command = [sys.executable, *program]
+    done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    first, *faults = done.stderr.splitlines()
+    assert first == "the environment is not usable:"
+    assert [fault.split(":")[0] for fault in faults] == ["  - DATABASE_URL", "  - SECRET_KEY"]

@@ -90,7 +90,9 @@ def _whole(low: int, high: int = MOST) -> Rule:
         bounds = f"{low} or more" if high == MOST else f"from {low} to {high}"
         if isinstance(value, bool) or not isinstance(value, int):
             return f"must be a whole number, {bounds}"
-        return None if low <= value <= high else f"must be {bounds}"
+        if low <= value <= high:
+            return None
+        return f"must be {high} or less" if value > high == MOST else f"must be {bounds}"
 
     return rule
 
@@ -98,7 +100,9 @@ def _whole(low: int, high: int = MOST) -> Rule:
 def _seconds(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return "must be a number of seconds, 0 or more"
-    return None if 0 <= value <= MOST else "must be 0 seconds or more"
+    if value > MOST:
+        return f"must be {MOST} seconds or less"
+    return None if value >= 0 else "must be 0 seconds or more"
 
 
 def _choice(*allowed: type[models.TextChoices], blank: bool = False) -> Rule:

@@ -6,10 +6,13 @@ import argparse
 import hashlib
 import io
 import os
+import shlex
+import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +29,7 @@ USER: Final = "admin"
 START: Final = 60.0
 LOOK: Final = 0.5
 INSIDE = ROOT / ".local"
+OURS = {*(kind.variable for kind in KINDS.values()), "ALLOWED_HOSTS", "DEBUG", "DJANGO_SETTINGS_MODULE", "SECRET_KEY"}
 
 
 def run_up(folder: Path, arguments: Sequence[str]) -> int:
@@ -38,8 +42,9 @@ def run_up(folder: Path, arguments: Sequence[str]) -> int:
         services.start(wanted, data=_data_folder(kept))
         for service in services.running.values():
             print(f"{service.name}: {service.origin}", flush=True)
-        with Stack(folder, _environment(services, kept)) as stack:
-            return _keep_up(stack, kept, options.port, ours=not _is_given(KINDS["postgres"].variable))
+        env = _environment(services, kept)
+        with for_a_shell(env, kept / "env") as shell, Stack(folder, env) as stack:
+            return _keep_up(stack, kept, options.port, shell, ours=not _is_given(KINDS["postgres"].variable))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -77,11 +82,13 @@ def _data_folder(kept: Path) -> Path:
 def _environment(services: Services, kept: Path) -> dict[str, str]:
     """Settings for one machine; what the caller has set of ours stays."""
     env = services.environment()
-    env.setdefault("SECRET_KEY", _kept(kept / "secret-key"))
-    env.setdefault("DEBUG", "true")
-    env.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    env.setdefault("EVERYSLOT_MEDIA_ROOT", str(kept / "media"))
-    return env
+    ours = {
+        "SECRET_KEY": _kept(kept / "secret-key"),
+        "DEBUG": "true",
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "EVERYSLOT_MEDIA_ROOT": str(kept / "media"),
+    }
+    return env | {name: value for name, value in ours.items() if not _is_given(name)}
 
 
 def _kept(path: Path) -> str:
@@ -91,7 +98,22 @@ def _kept(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _keep_up(stack: Stack, kept: Path, port: int, *, ours: bool) -> int:
+@contextmanager
+def for_a_shell(env: Mapping[str, str], path: Path) -> Iterator[Path]:
+    """A file for `.` of a shell, as long as this lasts: `python manage.py` there means what the programs here see."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(env.items()) if _is_ours(name)]
+    lines.append(f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"')
+    try:
+        yield private_file(path, "\n".join([*lines, ""]))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _is_ours(variable: str) -> bool:
+    return variable.startswith("EVERYSLOT_") or variable.removesuffix("_FILE") in OURS
+
+
+def _keep_up(stack: Stack, kept: Path, port: int, shell: Path, *, ours: bool) -> int:
     login = _prepare(stack, kept, ours)
     stack.web(port)
     stack.beat("beat")
@@ -99,7 +121,9 @@ def _keep_up(stack: Stack, kept: Path, port: int, *, ours: bool) -> int:
     if not wait_for(lambda: bool(stack.ended()) or _serves(port), START):
         raise StartFailed(f"the web server did not answer within {START:.0f} s:\n{stack.programs['web'].tail()}")
     if not stack.ended():
-        print(f"\n  http://{LOOPBACK}:{port}/admin/   {login}\n  logs: {stack.logs}\n  Ctrl-C stops it", flush=True)
+        print(f"\n  http://{LOOPBACK}:{port}/admin/   {login}", flush=True)
+        print(f"  in another terminal:  . {shlex.quote(_short(shell))} && python manage.py jobs list", flush=True)
+        print(f"  logs: {stack.logs}\n  Ctrl-C stops it", flush=True)
     while not (ended := stack.ended()):
         threading.Event().wait(LOOK)
     for name, tail in ended.items():
@@ -107,20 +131,28 @@ def _keep_up(stack: Stack, kept: Path, port: int, *, ours: bool) -> int:
     return 1
 
 
+def _short(path: Path) -> str:
+    """As one types it in the project's folder; with a slash, since a shell seeks a bare name in its PATH."""
+    full = path.resolve()
+    return f"./{full.relative_to(ROOT)}" if full.is_relative_to(ROOT) else str(full)
+
+
 def _prepare(stack: Stack, kept: Path, ours: bool) -> str:
     """Migrations, the jobs that the code declares, somebody to sign in; in a new database of ours, jobs to look at."""
     stack.enter()
     from django.core.management import call_command
 
+    from scheduler_app.lifecycle import catalog
     from scheduler_app.lifecycle.loading import import_tasks
-    from scheduler_app.local.demo.scene import define_jobs
+    from scheduler_app.local.demo.scene import JOBS, define_jobs
     from scheduler_app.models import Job
 
     call_command("migrate", verbosity=0)
+    new = ours and not Job.objects.exists()
     import_tasks()
     call_command("jobs", "sync", stdout=io.StringIO())
-    if ours and not Job.objects.exists():
-        define_jobs()
+    if new:
+        define_jobs(job for job in JOBS if catalog.find(job["task"]))
     return _login(_kept(kept / "admin-password"))
 
 

@@ -68,7 +68,8 @@ BAD = {
     "an endless backoff": ({"retry_backoff": float("inf")}, "retry_backoff", "number of seconds"),
     "a negative backoff": ({"retry_backoff_max": -1}, "retry_backoff_max", "must be 0 seconds or more"),
     "a deadline of zero": ({"starting_deadline": 0}, "starting_deadline", "must be 1 or more"),
-    "a number beyond its column": ({"jitter": 2**31}, "jitter", "must be 0 or more"),
+    "a number beyond its column": ({"jitter": 2**31}, "jitter", "must be 2147483647 or less"),
+    "a backoff beyond its column": ({"retry_backoff": 1e308}, "retry_backoff", "must be 2147483647 seconds or less"),
     "a start without a zone": ({"start_at": datetime(2030, 1, 1)}, "start_at", "offset from UTC"),  # noqa: DTZ001
     "a start that is text": ({"start_at": "2030-01-01"}, "start_at", "must be a date and time, not text"),
     "a gap of none": ({"gap": "jump"}, "gap", "must be one of shift, skip"),

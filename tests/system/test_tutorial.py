@@ -32,6 +32,12 @@ def python(text: str) -> str:
     return found
 
 
+def modules() -> str:
+    """What the README's `make up` tells of the caller's tasks."""
+    (found,) = {value for line in SHELL for value in re.findall(r"EVERYSLOT_TASK_MODULES=(\S+)", line)}
+    return found
+
+
 def commands(verb: str) -> list[list[str]]:
     """The README's commands of this verb, as arguments of Python."""
     lines = [line for line in SHELL if f"manage.py jobs {verb}" in line]
@@ -41,15 +47,16 @@ def commands(verb: str) -> list[list[str]]:
 
 def test_the_five_minutes_do_what_they_say(run: Programs, tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(python("def greet"), encoding="utf-8")
-    env = {"EVERYSLOT_TASK_MODULES": "hello", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    env = {"EVERYSLOT_TASK_MODULES": modules(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     env["DJANGO_SETTINGS_MODULE"] = "config.settings"
     said = os.environ | env | {"DATABASE_URL": database_url(), "DEBUG": "true"}
     said.pop("BROKER_URL", None)
     said.pop("REDIS_URL", None)
 
-    def manage(*arguments: str) -> str:
+    def manage(*arguments: str, given: str = "") -> str:
+        command = [sys.executable, *arguments]
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=ROOT, env=said, capture_output=True, text=True, check=False, timeout=120
+            command, cwd=ROOT, env=said, input=given, capture_output=True, text=True, check=False, timeout=120
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -67,5 +74,5 @@ def test_the_five_minutes_do_what_they_say(run: Programs, tmp_path: Path) -> Non
     )
     assert "succeeded" in all_of("runs")
     assert "succeeded" in all_of("run")
-    assert "Hello Ann, attempt 1" in manage("-c", f"import django; django.setup()\n{python('greet.delay')}")
+    assert "Hello Ann, attempt 1" in manage("manage.py", "shell", given=python("greet.delay"))
     assert Job.objects.get().origin == "code"

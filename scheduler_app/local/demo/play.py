@@ -119,7 +119,7 @@ def _let_it_happen(board: Board, scene: Scene, seconds: float) -> None:
     from scheduler_app.local.demo.scene import define_jobs
     from scheduler_app.store.define import database_now
 
-    define_jobs(database_now() + timedelta(seconds=seconds))
+    define_jobs(until=database_now() + timedelta(seconds=seconds))
     board.tell("four jobs are defined, of every 1, 3, 4 and 5 seconds")
     deadline = seconds + SETTLE
     while board.elapsed < deadline:

@@ -6,7 +6,7 @@ called here is called as a user's code would do it, transactions included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -33,9 +33,9 @@ JOBS: Final[tuple[Mapping[str, Any], ...]] = (
 )
 
 
-def define_jobs(until: datetime | None = None) -> None:
-    """The jobs of the demo; their last slot is at or before `until`."""
-    for fields in JOBS:
+def define_jobs(jobs: Iterable[Mapping[str, Any]] = JOBS, until: datetime | None = None) -> None:
+    """The jobs of the demo, or some of them; their last slot is at or before `until`."""
+    for fields in jobs:
         define.create({**fields, "end_at": until}, origin="admin", by="demo")
 
 

@@ -46,7 +46,8 @@ def _wait(run_id: UUID, timeout: float, out: Output) -> int:
         found.refresh_from_db()
     out.data(run_values(found))
     reason = because(found)
-    out.say(f"It is {found.status} after {found.attempts} attempts" + (f": {reason}" if reason else "."))
+    attempts = "1 attempt" if found.attempts == 1 else f"{found.attempts} attempts"
+    out.say(f"It is {found.status} after {attempts}" + (f": {reason}" if reason else "."))
     return OK if found.status == Status.SUCCEEDED else REFUSED
 
 
