@@ -61,7 +61,7 @@ class JobRunAdmin(ReadOnlyAdmin):
             {
                 "fields": (
                     "slot_twice", "created", "not_before", "dispatched", "started", "finished", "expires",
-                    "asked_to_stop",
+                    "asked_to_stop", "unknown_since",
                 )
             },
         ),
@@ -174,6 +174,10 @@ class JobRunAdmin(ReadOnlyAdmin):
     @display(description="Asked to stop")
     def asked_to_stop(self, run: JobRun) -> str:
         return instant(run.cancel_requested_at)
+
+    @display(description="Task unknown to workers since")
+    def unknown_since(self, run: JobRun) -> str:
+        return instant(run.unknown_since)
 
     @display(description="Positional arguments")
     def positional(self, run: JobRun) -> SafeString | str:

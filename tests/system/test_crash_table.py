@@ -42,6 +42,7 @@ FAST = MODULES | {
     "EVERYSLOT_LEASE": "3",
     "EVERYSLOT_HEARTBEAT": "1",
 }
+YESTERDAY = {"EVERYSLOT_TASK_MODULES": "tasks"}  # a worker that does not know tests/support/workload.py
 JOBS, SLOTS = 2, 3
 RUNS = JOBS * SLOTS
 
@@ -241,6 +242,26 @@ def test_what_a_worker_leaves_behind_that_is_killed_between_burying_and_its_ackn
     assert outcomes() == [(1, "failed")]
     assert lines(notes) == ["broken 1"]
     assert DeadLetter.objects.values().get() == letter
+
+
+@on_postgres
+def test_what_a_worker_leaves_behind_that_is_killed_between_deferring_an_unknown_task_and_its_acknowledgement(
+    run: Programs, broker: str, notes: Path, armed: Path
+) -> None:
+    noted.delay(str(notes))
+    run.beat(**FAST)
+    dies(run.worker("yesterday", before=trap(f"{LEDGER}:defer", armed), **FAST | YESTERDAY), armed)
+    left = JobRun.objects.get()
+    assert (left.status, left.attempts, left.dispatched_at) == ("queued", 0, None)
+    assert left.unknown_since is not None
+    wait_until(lambda: messages(broker), 10, "its message, which was not acknowledged")
+
+    run.worker("yesterday's next", **FAST | YESTERDAY).says("is not known here: it waits")
+    run.worker("today", **FAST)
+    settles(broker)
+    assert ends() == [("succeeded", 1)]
+    assert lines(notes) == ["done 1"]
+    assert not DeadLetter.objects.exists()
 
 
 @on_postgres
