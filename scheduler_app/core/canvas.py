@@ -7,7 +7,7 @@ Chords need a counter that no row of ours keeps, and are refused where they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ class Successor:
     """A run to make. `canvas` is what follows it in turn; `options` are Celery's call options.
 
     `takes_result` says that its first argument is what its predecessor returned (for an error link, its id).
+    `declared` is what `declare` noted of a durable task, for a worker that does not know it.
     """
 
     task: str
@@ -28,6 +29,7 @@ class Successor:
     options: dict[str, Any] = field(default_factory=dict)
     canvas: dict[str, Any] | None = None
     takes_result: bool = False
+    declared: dict[str, Any] | None = None
 
 
 def canvas_of(
@@ -61,6 +63,27 @@ def _refuse(signature: Any) -> str | None:
             return f"a {kind} needs a list of tasks"
         inner += tasks
     return refuse(inner)
+
+
+def declare(signatures: Sequence[Signature], look_up: Callable[[str], dict[str, Any] | None]) -> list[Signature]:
+    """The same signatures, with a note on each durable task of what its caller knows of it.
+
+    The worker that ends the predecessor may be of yesterday and not know the task: by the note it makes a run that
+    waits for a worker which does, where it would take it for an ordinary task.
+    """
+    return [_declare(each, look_up) for each in signatures]
+
+
+def _declare(signature: Signature, look_up: Callable[[str], dict[str, Any] | None]) -> Signature:
+    noted = {name: value for name, value in signature.items() if name != "durable"}
+    if known := look_up(signature["task"]):
+        noted["durable"] = known
+    if kwargs := signature.get("kwargs") if signature.get("subtask_type") in ("group", "chain") else None:
+        noted["kwargs"] = {**kwargs, "tasks": declare(kwargs["tasks"], look_up)}
+    if options := signature.get("options"):
+        links = {name: declare(_listed(options.get(name)), look_up) for name in ("chain", "link", "link_error")}
+        noted["options"] = {**options, **{name: value for name, value in links.items() if value}}
+    return noted
 
 
 def after_success(canvas: Mapping[str, Any], result: Any) -> list[Successor]:
@@ -98,6 +121,7 @@ def _apply(signature: Signature, first: tuple[Any, ...], rest: list[Signature]) 
             options,
             canvas_of(own, _listed(options.pop("link", None)), _listed(options.pop("link_error", None))),
             takes_result=not signature.get("immutable"),
+            declared=signature.get("durable"),
         )
 
 

@@ -19,6 +19,7 @@ from scheduler_app.conf import conf
 from scheduler_app.core.errors import InvalidDefinition, LostGround
 from scheduler_app.core.limits import DELAY_MOST, PRIORITY_DEFAULT, TIME_LIMIT_DEFAULT
 from scheduler_app.core.message import Hint
+from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.payload import encode_arguments
 from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.core.text import unstorable_string
@@ -123,13 +124,16 @@ def new_run(
     max_attempts: int | None = None,
     time_limit: int | None = None,
     must_fit: bool = True,
+    declared: TaskOptions | None = None,
 ) -> NewRun:
     """The checked row of a run to come: what the caller says wins over the job, the job over the task.
+
+    `declared` stands in for a task that is not known here.
 
     Without `must_fit`, arguments that cannot call the task are let through: the run then ends dead with the reason,
     which is how a successor in a chain shows that it got what it cannot take.
     """
-    options = catalog.find(task)
+    options = catalog.find(task) or declared
     if options is None:
         raise InvalidDefinition("task", f"{task!r} is not a durable task known here")
     if must_fit and (why := options.misfit(args, kwargs)):

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import Parameter, Signature
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,9 @@ from django.db import transaction
 from scheduler_app.core.canvas import Successor, after_death, after_success
 from scheduler_app.core.errors import InvalidDefinition
 from scheduler_app.core.limits import TIME_LIMIT_DEFAULT
+from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.payload import decode
+from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.core.states import Status
 from scheduler_app.core.text import describe, is_note, storable
 from scheduler_app.instrument import emit
@@ -29,6 +32,7 @@ from scheduler_app.models.ids import new_id
 from scheduler_app.store.enqueue import NewRun, insert_runs, refuse_runs
 from scheduler_app.store.work import Done, Finish
 
+ANY_ARGUMENTS = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 logger = logging.getLogger("everyslot")
 
 
@@ -67,7 +71,7 @@ def _successors(done: Done, result: str | None) -> list[Successor]:
 
 def _place(done: Done, successor: Successor, new: list[NewRun], refused: dict[UUID, str]) -> None:
     """Add the row of a durable successor; an ordinary task is sent after commit."""
-    is_durable = catalog.find(successor.task) is not None
+    is_durable = catalog.find(successor.task) is not None or successor.declared is not None
     try:
         if successor.takes_result and is_note(successor.args[0]):
             raise InvalidDefinition("args", "the result to pass on could not be stored")
@@ -128,8 +132,37 @@ def _row(done: Done, successor: Successor) -> NewRun:
         canvas=successor.canvas,
         triggered_by=f"run {done.run_id}",
         must_fit=False,
+        declared=_declared(successor),
     )
     return replace(row, marked=False)  # the dispatcher takes it: this process may die right after the commit
+
+
+def durable_note(task: str) -> dict[str, Any] | None:
+    """What a worker needs to know of a durable task that it does not know, to make a run of it."""
+    options = catalog.find(task)
+    if options is None:
+        return None
+    return {
+        "queue": options.queue,
+        "max_attempts": resolve(options.retry).max_attempts,
+        "time_limit": options.time_limit,
+        "starting_deadline": options.starting_deadline,
+    }
+
+
+def _declared(successor: Successor) -> TaskOptions | None:
+    """The task as its caller knew it; its arguments are judged by the worker that knows it."""
+    note = successor.declared
+    if note is None:
+        return None
+    return TaskOptions(
+        successor.task,
+        ANY_ARGUMENTS,
+        queue=note["queue"],
+        retry=RetryOverrides(note["max_attempts"]),
+        time_limit=note["time_limit"],
+        starting_deadline=note["starting_deadline"],
+    )
 
 
 def _send(successor: Successor) -> None:

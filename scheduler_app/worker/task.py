@@ -22,7 +22,7 @@ from celery.result import AsyncResult
 from celery.utils.log import get_task_logger
 
 from scheduler_app.core.budget import TimeBudget
-from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, refuse
+from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, declare, refuse
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
 from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.options import TaskOptions
@@ -30,6 +30,7 @@ from scheduler_app.core.retry import RetryOverrides, retry_rules
 from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.enqueue import enqueue
+from scheduler_app.lifecycle.follow import durable_note
 from scheduler_app.lifecycle.together import commit_together
 from scheduler_app.worker import connections
 
@@ -329,7 +330,7 @@ def _canvas(chord: Any, **parts: Any) -> dict[str, Any] | None:
     why = refuse([signature for part in listed for signature in part]) or (CHORD_REFUSED if chord else None)
     if why:
         raise InvalidDefinition("canvas", why)
-    return canvas_of(*listed)
+    return canvas_of(*(declare(part, durable_note) for part in listed))
 
 
 def _listed(field: str, value: Any) -> list[dict[str, Any]]:

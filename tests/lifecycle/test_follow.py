@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from django.db import DataError, transaction
 
+from scheduler_app.core.canvas import declare
 from scheduler_app.core.limits import PAYLOAD_BYTES
 from scheduler_app.core.outcome import Ending, Way
+from scheduler_app.core.retry import RetryOverrides
 from scheduler_app.core.states import Status
 from scheduler_app.core.text import is_note, note
 from scheduler_app.lifecycle.claim import write, write_apart
+from scheduler_app.lifecycle.follow import durable_note
 from scheduler_app.models import DeadLetter, JobRun
 from scheduler_app.models.ids import new_id
 from scheduler_app.store.work import Finish, Wanted
@@ -133,3 +136,44 @@ def test_the_error_links_of_a_refused_successor_follow_and_theirs_too() -> None:
     refused = list(JobRun.objects.filter(status="dead", reason="refused").order_by("id"))
     assert len(refused) == 2
     assert JobRun.objects.get(status="queued").args == [str(refused[1].pk), "last"]
+
+
+NEW_TASK = options("tests.new", queue="slow", retry=RetryOverrides(3), time_limit=77, starting_deadline=88)
+
+
+def entered(*signatures: dict[str, Any]) -> list[Any]:
+    """As a caller that knows the new task writes them into the canvas."""
+    with known_tasks(options(), NEW_TASK):
+        return json.loads(json.dumps(declare(signatures, durable_note)))
+
+
+@pytest.mark.parametrize("where", ["chain", "link", "a group", "a chain", "the link of a link"])
+def test_a_durable_task_of_which_this_worker_has_not_heard_follows_as_its_caller_knew_it(where: str) -> None:
+    new = {"task": "tests.new", "args": ["x"], "kwargs": {}, "options": {}, "immutable": True}
+    within: dict[str, dict[str, Any]] = {
+        "chain": {"chain": entered(new)},
+        "link": {"link": entered(new)},
+        "a group": {"link": entered({"task": "celery.group", "subtask_type": "group", "kwargs": {"tasks": [new]}})},
+        "a chain": {"link": entered({"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": [new]}})},
+        "the link of a link": {"link": entered(NEXT | {"options": {"link": new}})},
+    }
+    a_run(trigger="code", canvas=within[where])
+    while not JobRun.objects.filter(task="tests.new").exists():
+        run = JobRun.objects.get(status="queued")
+        assert write(WORKER, [], [Wanted(run.pk, 0)]).claimed
+        write(WORKER, [Finish(run.pk, 1, WORKER, Ending(Way.RETURNED, Status.SUCCEEDED, result="1"))], [])
+    follower = JobRun.objects.get(task="tests.new")
+    assert (follower.status, follower.args, follower.queue) == ("queued", ["x"], "slow")
+    assert (follower.max_attempts, follower.time_limit) == (3, 77)
+    assert follower.expires_at is not None
+    assert (follower.expires_at - follower.run_after).total_seconds() == pytest.approx(88, abs=0.001)
+
+
+def test_a_worker_that_knows_the_task_goes_by_what_it_knows() -> None:
+    with known_tasks(options("tests.new", time_limit=5)):
+        assert followed_by("1", **entered({"task": "tests.new"})[0]).time_limit == 5
+
+
+def test_an_ordinary_task_is_not_taken_for_a_durable_one_and_no_note_is_believed() -> None:
+    forged = NEXT | {"task": "tests.ordinary", "durable": {"queue": "slow"}}
+    assert "durable" not in entered(forged)[0]

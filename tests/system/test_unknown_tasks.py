@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from celery import chain
 
 from scheduler_app.models import DeadLetter, JobRun
+from tasks.examples import ok
 from tests.support.programs import Programs, wait_until
 from tests.support.workload import lines, noted
 
@@ -28,6 +30,19 @@ def test_a_run_that_only_todays_worker_knows_waits_for_it_beside_yesterdays(run:
     run.worker("new", **QUICK).ready()
     assert result.get(timeout=60) == "done"
     assert lines(notes) == ["done 1"]
+    assert not DeadLetter.objects.exists()
+    assert old.lines_of_error == []
+
+
+def test_a_chain_goes_on_whose_next_task_yesterdays_worker_has_not_heard_of(run: Programs, notes: Path) -> None:
+    run.beat(**QUICK).leads()
+    old = run.worker("old", **YESTERDAY | QUICK).ready()
+    result = chain(ok.s(), noted.si(str(notes)), noted.si(str(notes))).delay()
+    old.says("is not known here: it waits")
+    run.worker("new", **QUICK).ready()
+    assert result.get(timeout=60) == "done"
+    assert lines(notes) == ["done 1"] * 2
+    assert [each.status for each in JobRun.objects.all()] == ["succeeded"] * 3
     assert not DeadLetter.objects.exists()
     assert old.lines_of_error == []
 
