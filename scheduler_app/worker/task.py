@@ -27,10 +27,12 @@ from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, Retr
 from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.retry import RetryOverrides, retry_rules
+from scheduler_app.core.schedule import validate
 from scheduler_app.core.text import describe
 from scheduler_app.lifecycle import catalog
 from scheduler_app.lifecycle.enqueue import enqueue
 from scheduler_app.lifecycle.follow import durable_note
+from scheduler_app.lifecycle.rules import RULES
 from scheduler_app.lifecycle.together import commit_together
 from scheduler_app.worker import connections
 
@@ -220,7 +222,7 @@ def durable_task(*args: Any, **options: Any) -> Any:
     Celery's: `name`, `bind`, `max_retries` (n means n + 1 attempts), `autoretry_for` and `dont_autoretry_for` (other
     names of `retry_on` and `give_up_on`), `retry_backoff` (seconds, or True for 1), `retry_backoff_max`,
     `retry_jitter`, `default_retry_delay`, `soft_time_limit`, and whatever else `shared_task` takes.
-    Raises TypeError and ValueError for a declaration that means nothing.
+    Raises TypeError and ValueError (InvalidDefinition, InvalidSchedule) for a declaration that means nothing.
     """
     if len(args) == 1 and callable(args[0]) and not options:
         return _make(args[0], {})
@@ -249,6 +251,7 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         long_running=given.pop("long_running", False),
         description=(inspect.getdoc(function) or "").partition("\n")[0],
     )
+    _judge(known)
     retry_on = _either(given, "retry_on", "autoretry_for", (Exception,))
     give_up_on = _either(given, "give_up_on", "dont_autoretry_for", ())
     task = shared_task(
@@ -261,6 +264,17 @@ def _make(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     )(function)
     catalog.register(known)
     return task
+
+
+def _judge(declared: TaskOptions) -> None:
+    """Refuse what no run could have, in the words of a job's own rules; the queue is judged by who makes a run, since
+    a process need not serve it."""
+    for field in ("time_limit", "priority"):
+        value = getattr(declared, field)
+        if value is not None and (why := RULES[field](value)):
+            raise InvalidDefinition(field, why)
+    if declared.schedule:
+        validate(declared.schedule, declared.timezone)
 
 
 def _whole_seconds(name: str, value: Any) -> int | None:

@@ -142,3 +142,31 @@ def test_five_minutes_without_redis_keep_every_slot_within_ten_seconds(server: S
     wait_until(lambda: recorded_after(at + timedelta(seconds=10)), 30)
     assert all(each.alive for each in pair)
     assert_slots_are_whole_and_in_time(20, first)
+
+
+ENTRY = """
+from datetime import timedelta
+from config.celery import app
+app.conf.beat_schedule = {"ours": {"task": "tasks.examples.ok", "schedule": timedelta(seconds=0.5)}}
+"""
+
+
+def fired() -> int:
+    return JobRun.objects.filter(task="tasks.examples.ok", job=None).count()
+
+
+def test_celerys_own_entries_fire_through_redbeat_from_whoever_leads(server: Server) -> None:
+    Term.objects.all().delete()
+    with programs() as started:
+        first = started.beat("first", before=ENTRY, REDIS_URL=server.url).leads()
+        second = started.beat("second", before=ENTRY, REDIS_URL=server.url).ready()
+        wait_until(lambda: fired() >= 3, 20, "the entry to fire")
+        assert server.client.exists("redbeat:ours"), "the entry is RedBeat's"
+        assert "Sending due task ours" in first.log
+        assert "Sending due task ours" not in second.log
+        first.kill(signal.SIGKILL)
+        second.leads()
+        before = fired()
+        wait_until(lambda: fired() >= before + 3, 20, "the entry to fire from the next leader")
+        assert "Sending due task ours" in second.log
+    Term.objects.all().delete()

@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from amqp.exceptions import PreconditionFailed
 from kombu import Connection
 
 from scheduler_app.broker import publisher as publisher_module
 from scheduler_app.broker.capabilities import BulkLink, SingleLink, link_for
 from scheduler_app.broker.publisher import Publisher, publisher
-from scheduler_app.broker.topology import work_queue
-from scheduler_app.broker.windowed import WINDOW, WindowedLink
+from scheduler_app.broker.topology import dead_exchange, dead_queue, work_queue
+from scheduler_app.broker.windowed import CHUNK, WINDOW, WindowedLink
 from scheduler_app.core.message import ATTEMPT_HEADER, Hint
 from scheduler_app.models.ids import new_id
 from tests.support.brokers import a_publisher, announced
@@ -58,6 +59,44 @@ def test_more_hints_than_a_window_are_all_confirmed(pair: Pair) -> None:
     hints = [hint() for _ in range(WINDOW + 500)]
     assert publish.publish(hints, timeout=60) == {each.run_id for each in hints}
     assert publish.depth("default") == len(hints)
+
+
+def test_no_more_than_a_window_is_on_its_way(rabbitmq: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, _ = rabbitmq
+    on_their_way: list[int] = []
+    send = WindowedLink._send
+
+    def counted(link: WindowedLink, hints: list[Hint]) -> None:
+        send(link, hints)
+        on_their_way.append(len(link._pending))
+
+    monkeypatch.setattr(WindowedLink, "_send", counted)
+    hints = [hint() for _ in range(2 * WINDOW)]
+    assert len(publish.publish(hints, timeout=60)) == len(hints)
+    assert CHUNK < max(on_their_way) <= WINDOW, "neither one by one nor all at once"
+
+
+QUEUES = {"default": work_queue("default"), "the dead": dead_queue()}
+ARGUMENTS = [(name, argument) for name, queue in QUEUES.items() for argument in queue.queue_arguments]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+def test_the_broker_has_each_queue_as_it_is_declared(rabbitmq: Pair, name: str, argument: str) -> None:
+    """RabbitMQ refuses to declare a queue again in another way: so it says how it has it."""
+    queue = QUEUES[name].bind(rabbitmq[1].channel())
+    queue.queue_declare()
+    queue.queue_arguments = {key: value for key, value in queue.queue_arguments.items() if key != argument}
+    with pytest.raises(PreconditionFailed, match=argument.removeprefix("x-queue-").removeprefix("x-")):
+        queue.queue_declare()
+
+
+def test_the_queues_keep_what_they_are_given() -> None:
+    work, dead = (queue.queue_arguments for queue in QUEUES.values())
+    assert (work["x-queue-type"], dead["x-queue-type"]) == ("quorum", "quorum")
+    assert (work["x-dead-letter-strategy"], work["x-overflow"]) == ("at-least-once", "reject-publish")
+    assert work["x-delivery-limit"] == 100
+    assert work["x-dead-letter-exchange"] == dead_exchange.name
+    assert work["x-dead-letter-routing-key"] == dead_queue().routing_key
 
 
 def test_a_hint_that_no_queue_wants_is_not_confirmed_and_the_others_are(pair: Pair) -> None:

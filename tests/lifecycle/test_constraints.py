@@ -13,6 +13,7 @@ from django.apps import apps
 from django.db import IntegrityError, connection, transaction
 
 from scheduler_app.models import Attempt, DeadLetter, Job, ProcessedStep, SkippedRange, Term, Worker
+from scheduler_app.models.ids import new_id
 from tests.support.definitions import a_run
 
 pytestmark = pytest.mark.django_db
@@ -196,3 +197,9 @@ def refused_by(write: Write) -> str | None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     return refused.value.__cause__.diag.constraint_name  # type: ignore[union-attr]
+
+
+def test_ids_are_of_version_7_and_ordered_by_time() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert {each.version for each in ids} == {7}
+    assert ids == sorted(ids)

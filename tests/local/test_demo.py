@@ -9,27 +9,33 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import psutil
+import psycopg
 import pytest
 
+from tests.support.brokers import database_url
 from tests.support.programs import ROOT, wait_until
 
 pytestmark = pytest.mark.system
 
+NOBODY_THERE = {"BROKER_URL": "amqp://127.0.0.1:1//", "REDIS_URL": "redis://127.0.0.1:1/0"}  # the demo needs neither
 URLS = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
 
 
 class Command:
     """One command of scheduler_app.local on services of its own; `folder` is its place for temporary files."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **given: str) -> None:
         self._log = folder / "log"
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.temporary.chmod(0o711)
-        env = {name: value for name, value in os.environ.items() if name not in URLS} | {"TMPDIR": str(self.temporary)}
+        env = {name: value for name, value in os.environ.items() if name not in URLS} | given
+        env["TMPDIR"] = str(self.temporary)
         with self._log.open("wb") as log:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "scheduler_app.local", *arguments],
@@ -75,7 +81,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def demo(folder: Path) -> Iterator[Command]:
-    command = Command(folder, "demo", "--seconds", "15")
+    command = Command(folder, "demo", "--seconds", "15", **NOBODY_THERE)
     yield command
     command.end()
 
@@ -88,6 +94,44 @@ def test_the_demo_keeps_the_promise_and_leaves_nothing(demo: Command) -> None:
     assert "The promise held" in demo.log
     assert demo.left() == []
     assert list(demo.temporary.iterdir()) == []
+
+
+def test_a_run_taken_from_the_demo_turns_its_verdict_and_its_exit_code(folder: Path) -> None:
+    """On a terminal, whose board shows who leads and what each job did."""
+    server = database_url()
+    before = demos(server)
+    demo = Command(folder, "demo", "--seconds", "15", DATABASE_URL=server, FORCE_COLOR="1", COLUMNS="120")
+    try:
+        demo.says("SIGKILL to beat-")
+        (name,) = demos(server) - before
+        with psycopg.connect(urlunsplit(urlsplit(server)._replace(path=f"/{name}")), autocommit=True) as database:
+            taken = database.execute(TAKE_ONE).fetchone()
+        assert taken
+        demo.says("The promise", 120)
+        assert demo.child.wait(60) == 1, demo.log
+    finally:
+        demo.end()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", demo.log)
+    assert "The promise did not hold." in plain
+    assert re.search(rf"BROKEN +One run per slot.*\n.*{re.escape(taken[0].astimezone(UTC).isoformat())}", plain)
+    for shown in ("s to go", "leads", "stands by", "killed", "recorded", "heartbeat", "flaky service"):
+        assert shown in plain
+    assert demos(server) == before
+    assert demo.left() == []
+
+
+TAKE_ONE = """
+DELETE FROM scheduler_app_jobrun WHERE id = (
+    SELECT r.id FROM scheduler_app_jobrun r JOIN scheduler_app_job j ON j.id = r.job_id
+    WHERE j.name = 'heartbeat' AND r.status = 'succeeded' ORDER BY r.id LIMIT 1)
+RETURNING scheduled_for
+"""
+
+
+def demos(server: str) -> set[str]:
+    with psycopg.connect(server, autocommit=True) as database:
+        found = database.execute("SELECT datname FROM pg_database WHERE datname LIKE 'everyslot_demo_%'")
+        return {name for (name,) in found}
 
 
 def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing(demo: Command) -> None:

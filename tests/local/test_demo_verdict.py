@@ -118,6 +118,13 @@ def lose_an_attempt(story: Story) -> None:
     Attempt.objects.filter(run_id=story.poison, number=2).delete()
 
 
+def retry_nothing(story: Story) -> None:
+    flaky = JobRun.objects.filter(task="tasks.examples.flaky")
+    Attempt.objects.filter(run_id__in=flaky.values("id"), number=1).delete()
+    Attempt.objects.filter(run_id__in=flaky.values("id")).update(number=1)
+    flaky.update(attempts=1)
+
+
 def fail_the_call(story: Story) -> None:
     JobRun.objects.filter(pk=story.added).update(status="dead", reason="failed")
 
@@ -168,6 +175,7 @@ def kill_nobody(story: Story) -> None:
         skip_a_slot,
         repeat_a_success,
         lose_an_attempt,
+        retry_nothing,
         fail_the_call,
         keep_what_was_rolled_back,
         revive_the_poison,

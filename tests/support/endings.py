@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Any
 
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject
@@ -246,6 +247,12 @@ def later(path: str, seconds: Any = 0, times: int = 3) -> int:
     if attempt <= times:
         raise RetryLater(seconds, "not ready")
     return attempt
+
+
+@durable_task(bind=True, max_retries=3, time_limit=60)
+def retrying_at(self: Any, instant: str) -> None:
+    """A retry at an instant (ISO 8601)."""
+    raise self.retry(eta=datetime.fromisoformat(instant))
 
 
 @durable_task(bind=True, max_retries=0, time_limit=60)

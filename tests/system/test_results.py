@@ -5,6 +5,7 @@ Starting a worker takes seconds, so one worker a broker works on all cases at on
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ from tests.support.workload import echo
 pytestmark = [pytest.mark.system, pytest.mark.django_db]  # the mark makes the database, also when only some run
 
 
-NEVER_ENDS = {"a delay of too many seconds", "too many retries"}  # they wait for their retry
+HOUR = timedelta(hours=1)
+# They wait for their retry.
+NEVER_ENDS = {"a delay of too many seconds", "too many retries", "in an hour", "at a time in an hour"}
 
 
 def cases(notes: Path) -> dict[str, AsyncResult[Any]]:
@@ -45,6 +48,8 @@ def cases(notes: Path) -> dict[str, AsyncResult[Any]]:
     started["5,000 levels before a link"] = deep.apply_async((5_000,), link=echo.s())
     started["no repr"] = endings.returning_what_has_no_repr.delay()
     started["giving up when exhausted"] = endings.giving_up_when_exhausted.delay()
+    started["in an hour"] = endings.asking_for_much.delay(max_retries=3, countdown=3600)
+    started["at a time in an hour"] = endings.retrying_at.delay((datetime.now(UTC) + HOUR).isoformat())
     started["too many retries"] = endings.asking_for_much.delay(max_retries=10**12, countdown=3600)
     return started
 
@@ -64,10 +69,9 @@ def played(
             run.beat(EVERYSLOT_LOOP="0.1")
             worker = run.worker(concurrency=3, **endings.MODULES).ready()
             started = cases(notes)
-            waiting = JobRun.objects.filter(
-                finished_at=None, pk__in=[result.id for name, result in started.items() if name not in NEVER_ENDS]
-            )
-            wait_until(lambda: not waiting.exists(), 90, "the end of every case")
+            again = {"status": "queued", "attempts": 1, "pk__in": [started[name].id for name in NEVER_ENDS]}
+            waiting = JobRun.objects.filter(finished_at=None, pk__in=[result.id for result in started.values()])
+            wait_until(lambda: not waiting.exclude(**again).exists(), 90, "the end of every case")
             assert worker.alive
             assert echo.delay("alive").get(timeout=30, interval=0.05) == "alive"
             found = {name: look(result, notes / name) for name, result in started.items()}
@@ -369,6 +373,15 @@ def test_a_delay_past_the_end_of_time_is_as_long_as_the_database_can_write(playe
     found = played["a delay of too many seconds"]
     assert (found.state, found.row.run_after.year > 2030) == ("RETRY", True)
     assert "not ready" in found.row.last_error
+
+
+@pytest.mark.parametrize("case", ["in an hour", "at a time in an hour"])
+def test_a_retry_waits_for_as_long_as_the_task_has_asked(played: dict[str, Played], case: str) -> None:
+    found = played[case]
+    assert found.state == "RETRY"
+    (attempt,) = found.attempts
+    waits = found.row.run_after - attempt.finished_at
+    assert HOUR - timedelta(minutes=2) < waits <= HOUR + timedelta(seconds=2), "an eta was reckoned at the call"
 
 
 def test_more_retries_than_a_column_holds_are_as_many_as_it_does(played: dict[str, Played]) -> None:

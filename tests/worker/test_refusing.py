@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 
+from scheduler_app import durable_task
 from scheduler_app.core.errors import InvalidDefinition
+from scheduler_app.lifecycle import catalog
 from scheduler_app.models import JobRun
 from scheduler_app.worker.task import InvalidArguments
 from tests.support.brokers import FakeBroker
@@ -149,3 +151,24 @@ def test_chords_are_refused_with_the_reason(broker: FakeBroker, call: Callable[[
 def test_replace_is_refused_with_the_reason() -> None:
     with pytest.raises(InvalidDefinition, match=r"^replace: .*not supported by durable tasks: call a chain"):
         add.replace(add.s(1, 2))
+
+
+DECLARED: dict[str, tuple[dict[str, Any], str]] = {
+    "a time limit of zero": ({"time_limit": 0}, "time_limit: must be 1 or more"),
+    "a time limit in words": ({"time_limit": "long"}, "time_limit: must be a whole number"),
+    "a time limit that no column holds": ({"time_limit": 2**31}, "time_limit: must be 2147483647 or less"),
+    "a priority of 10": ({"priority": 10}, "priority: must be from 0 to 9"),
+    "a bad expression": ({"schedule": "0 25 * * *"}, "hour: .*outside 0 to 23"),
+    "a bad zone": ({"schedule": "0 9 * * *", "timezone": "Mars/Base"}, "timezone: "),
+    "no deadline at all": ({"starting_deadline": 0}, "starting_deadline"),
+    "a bound of no time": ({"run_timeout": 0}, "run_timeout"),
+    "text that is no task's option": ({"retry_on": "errors"}, "retry_on|class"),
+}
+
+
+@pytest.mark.parametrize(("options", "said"), DECLARED.values(), ids=DECLARED)
+def test_a_declaration_that_no_run_could_have_is_refused_where_it_stands(options: dict[str, Any], said: str) -> None:
+    before = catalog.all_tasks()
+    with pytest.raises((TypeError, ValueError), match=said):
+        durable_task(name="tests.declared", **options)(anything)
+    assert catalog.all_tasks() == before

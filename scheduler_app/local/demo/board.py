@@ -153,8 +153,8 @@ def _ending(attempt: Attempt, run: JobRun, worker: str) -> str:
     return f"{who}: [red]{escape(attempt.error.partition(chr(10))[0] or attempt.outcome)}[/]"
 
 
-def show_verdict(console: Console, checks: Sequence[Check]) -> None:
-    """Each check in a line, its faults below it, and the verdict last."""
+def show_verdict(console: Console, checks: Sequence[Check]) -> bool:
+    """Each check in a line, its faults below it, and the verdict last, which comes back."""
     console.print()
     for check in checks:
         mark = "[green]held  [/]" if check.held else "[red]BROKEN[/]"
@@ -164,7 +164,9 @@ def show_verdict(console: Console, checks: Sequence[Check]) -> None:
         if len(check.faults) > 10:
             console.print(f"            [red]… and {len(check.faults) - 10} more[/]")
     console.print()
-    if all(check.held for check in checks):
+    held = all(check.held for check in checks)
+    if held:
         console.print("[bold green]The promise held: every slot got its run, and nothing was done twice.[/]")
     else:
         console.print("[bold red]The promise did not hold.[/]")
+    return held
