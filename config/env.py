@@ -83,7 +83,7 @@ class Env(BaseModel):
     EVERYSLOT_UNKNOWN_TASK_WAIT: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = 1800
     EVERYSLOT_STOP_GRACE: Seconds = 60
     EVERYSLOT_SOFT_SHUTDOWN: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = 0
-    EVERYSLOT_CONSUMER_TIMEOUT: Annotated[float, Field(gt=0, le=YEAR, allow_inf_nan=False)] = 7200
+    EVERYSLOT_CONSUMER_TIMEOUT: Annotated[float, Field(gt=0, le=YEAR, allow_inf_nan=False)] = 1800
     EVERYSLOT_SESSION_LOCKS: bool = True
     EVERYSLOT_LOG_LEVEL: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     EVERYSLOT_MEDIA_ROOT: str = ""

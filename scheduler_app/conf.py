@@ -126,7 +126,7 @@ class Conf:
     unknown_task_wait: float = _seconds(1800.0, zero=True)
     stop_grace: float = _seconds(60.0)
     soft_shutdown: float = _seconds(0.0, zero=True)
-    consumer_timeout: float = _seconds(7200.0, most=YEAR)
+    consumer_timeout: float = _seconds(1800.0, most=YEAR)  # as RabbitMQ has it by itself
     session_locks: bool = _yes_or_no(True)
     redis_url: str = _redis("")
 

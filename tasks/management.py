@@ -32,7 +32,7 @@ class Tail(io.StringIO):
         return super().write(text[-MAX_OUTPUT:])
 
 
-@durable_task(time_limit=3600, queue="slow")
+@durable_task(time_limit=3600, queue="slow", long_running=True)
 def run_command(command: str, arguments: list[str] | None = None) -> dict[str, Any]:
     """Run `manage.py COMMAND ARGUMENTS…` in this process; only commands named in EVERYSLOT_COMMANDS are run.
 

@@ -60,7 +60,7 @@ def _fit(source: Path, target: Path, box: tuple[int, int]) -> tuple[int, int]:
         raise GiveUp(f"{source.name} is not a picture that can be read: {error}") from error
 
 
-@durable_task(time_limit=3600, queue="slow")
+@durable_task(time_limit=3600, queue="slow", long_running=True)
 def transcode_video(path: str, height: int = 720) -> dict[str, Any]:
     """Make an MP4 (H.264, AAC) of at most `height` lines as NAME-HEIGHTp.mp4 beside the original.
 

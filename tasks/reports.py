@@ -49,7 +49,7 @@ MAX_ERROR = 300  # characters of an error in a cell
 CHUNK = 2000
 
 
-@durable_task(time_limit=1800)
+@durable_task(time_limit=1800, long_running=True)
 def monthly_csv(month: str = "") -> dict[str, Any]:
     """Write the runs whose slot lies in a month (UTC) to reports/YYYY-MM.csv in Django's storage.
 

@@ -18,6 +18,9 @@ from pytest_django import Settings
 
 from scheduler_app import checks
 from scheduler_app.checks import TAG, check_jobs, check_redis, check_settings, check_tasks
+from scheduler_app.conf import conf
+from scheduler_app.lifecycle import catalog
+from scheduler_app.lifecycle.loading import load_tasks
 from scheduler_app.local.service import CannotHave
 from scheduler_app.local.services import Services
 from scheduler_app.models import Job
@@ -101,6 +104,16 @@ def test_a_task_that_may_outlive_rabbitmqs_patience(settings: Settings) -> None:
         assert ids(found) == ["E002"]
         assert "tests.report may run 1800 s" in found[0].msg
         settings.CELERY_BROKER_URL = "pgq+postgresql://x/y"
+        assert check_tasks() == []
+
+
+def test_no_task_that_comes_along_outlives_a_rabbitmq_as_it_comes(settings: Settings) -> None:
+    settings.CELERY_BROKER_URL = AMQP
+    assert conf().consumer_timeout == 1800, "what RabbitMQ has unless it is told otherwise"
+    load_tasks()
+    own = [each for each in catalog.all_tasks() if each.name.startswith("tasks.")]
+    with known_tasks(*own):
+        assert len(own) > 10
         assert check_tasks() == []
 
 

@@ -22,8 +22,6 @@ from scheduler_app.local.secret import password, private_file
 from scheduler_app.local.service import NativeService
 
 MEND = "apt-get install rabbitmq-server (macOS: brew install rabbitmq), or set BROKER_URL"
-# Seconds. Above the longest time limit of a task, or RabbitMQ would close channels under long jobs.
-CONSUMER_TIMEOUT = 7200
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME = 1  # the first byte of Connection.Start, AMQP 0-9-1 section 4.2.3
 
@@ -111,7 +109,6 @@ def _definitions(secret: str) -> str:
 def _config(home: Path) -> str:
     settings: dict[str, object] = {
         "load_definitions": home / "definitions.json",
-        "consumer_timeout": CONSUMER_TIMEOUT * 1000,
         "disk_free_limit.absolute": "50MB",
         "log.file.level": "warning",
         "log.console": "false",
