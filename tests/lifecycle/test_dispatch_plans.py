@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
@@ -12,7 +14,7 @@ from scheduler_app.lifecycle.dispatch import dispatch, redispatch
 from scheduler_app.lifecycle.overview import runs_of
 from scheduler_app.models import JobRun
 from scheduler_app.store import dispatch as store
-from scheduler_app.store.statements import Statement
+from scheduler_app.store.statements import Statement, load
 from tests.support.beats import due_jobs
 from tests.support.brokers import FakeBroker
 
@@ -114,6 +116,35 @@ def test_counting_and_waiting_read_indexes_only() -> None:
             "run_ready",
             "run_published",
         }
+
+
+IN_USE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "run_running": ("keep.sql", "running_now", {"id": UUID(int=1)}),
+    "run_running, of a dead worker": ("work.sql", "running_of_worker", {"worker": UUID(int=1), "limit": 100}),
+    "run_active": ("record.sql", "active_runs", {"jobs": [1, 2]}),
+    "run_active, of one job": ("decide.sql", "lock_active_of_job", {"job": 1}),
+    "run_held": ("record.sql", "release_orphans", {"limit": 100}),
+    "job_due": ("jobs.sql", "due_jobs_oldest", {"now": datetime(2026, 12, 1, tzinfo=UTC), "limit": 100}),
+    "job_due, backwards": ("jobs.sql", "due_jobs_newest", {"now": datetime(2026, 12, 1, tzinfo=UTC), "limit": 100}),
+    "job_due, the first": ("jobs.sql", "next_wake", {}),
+    "worker_alive": ("reap.sql", "watch_workers", {}),
+}
+
+
+@pytest.mark.parametrize(("index", "used_by"), IN_USE.items(), ids=IN_USE)
+def test_each_partial_index_serves_the_statement_that_it_is_there_for(
+    index: str, used_by: tuple[str, str, dict[str, Any]]
+) -> None:
+    """Beside a history and a queue. Of so few jobs and workers a scan would be cheaper: it is off."""
+    file, name, params = used_by
+    history(5_000, due_jobs(1)[0].pk, 1)
+    fill(3_000)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {load(file)[name].sql}", params)
+        found = cursor.fetchone()
+    assert found is not None
+    assert index.partition(",")[0] in {node.get("Index Name") for node in nodes(found[0][0]["Plan"])}
 
 
 def test_a_backlog_without_workers_publishes_one_window_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
