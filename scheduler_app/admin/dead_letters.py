@@ -11,17 +11,22 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from scheduler_app.admin.cells import NOTHING, block, instant, json_block, run_link
+from scheduler_app.admin.dialogs import ReasonActionForm, given_reason
+from scheduler_app.admin.letter_filters import DecisionFilter
 from scheduler_app.admin.reading import ReadOnlyAdmin
+from scheduler_app.core.errors import InvalidDefinition
+from scheduler_app.lifecycle.discard import discard
 from scheduler_app.lifecycle.redrive import redrive
 from scheduler_app.models import DeadLetter
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
-    list_display = ("task_name", "reason", "buried", "decision", "run")
-    list_filter = ("reason",)
+    list_display = ("task_name", "reason", "buried", "decided", "run")
+    list_filter = (DecisionFilter, "reason")
     ordering = ("-id",)
-    actions = ("redrive_selected",)
+    action_form = ReasonActionForm
+    actions = ("redrive_selected", "discard_selected")
     fields = (
         "task",
         "reason",
@@ -30,7 +35,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         "run",
         "attempt",
         "detail_text",
-        "decision",
+        "decided",
+        "decided_by",
         "decision_reason",
         "header_text",
         "body_text",
@@ -48,10 +54,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         return instant(letter.buried_at)
 
     @display(description="Decision", label={"redriven": "success", "discarded": "default", "open": "warning"})
-    def decision(self, letter: DeadLetter) -> str:
-        if letter.redriven_at:
-            return "redriven"
-        return "discarded" if letter.discarded_at else "open"
+    def decided(self, letter: DeadLetter) -> str:
+        return letter.decision
 
     @display(description="Run")
     def run(self, letter: DeadLetter) -> SafeString | str:
@@ -75,5 +79,14 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     @admin.action(description="Redrive their runs", permissions=["decide"])
     def redrive_selected(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
         runs = [letter.run_id for letter in letters if letter.run_id]
-        sent = redrive(runs, request.user.get_username())
+        sent = redrive(runs, request.user.get_username(), reason=given_reason(request))
         messages.success(request, f"{len(sent)} runs are queued again.")
+
+    @admin.action(description="Discard (needs the reason)", permissions=["decide"])
+    def discard_selected(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
+        try:
+            done = discard([letter.pk for letter in letters], request.user.get_username(), given_reason(request))
+        except InvalidDefinition as refused:
+            messages.error(request, f"Nothing was discarded: the reason {refused.reason}.")
+        else:
+            messages.success(request, f"{len(done)} dead letters are discarded.")

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from unfold.forms import BaseDialogForm
+from unfold.forms import ActionForm, BaseDialogForm
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from scheduler_app.core.errors import EveryslotError
@@ -41,6 +41,22 @@ class RunForm(BaseDialogForm):
 
 class RedriveForm(BaseDialogForm):
     reason = forms.CharField(max_length=500, required=False, label="What was mended", widget=UnfoldAdminTextInputWidget)
+
+
+class ReasonActionForm(ActionForm):
+    """Beside the list's action: why, for the record."""
+
+    reason = forms.CharField(
+        max_length=500,
+        required=False,
+        label="",
+        widget=UnfoldAdminTextInputWidget(attrs={"placeholder": "Reason", "aria-label": "Reason"}),
+    )
+
+
+def given_reason(request: HttpRequest) -> str:
+    """What was typed into the form above."""
+    return request.POST.get("reason", "")[:500]
 
 
 def act(request: HttpRequest, target: str, step: Callable[[], str]) -> HttpResponse:

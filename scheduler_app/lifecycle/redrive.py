@@ -7,12 +7,13 @@ back waits for the job's last active run, so that two never run at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from django.db import transaction
 
 from scheduler_app.core.errors import InvalidDefinition
+from scheduler_app.core.limits import DELAY_MOST
 from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
@@ -23,28 +24,36 @@ from scheduler_app.store.enqueue import notify_runs
 BATCH = 500
 
 
-def redrive(run_ids: Sequence[UUID], by: str, *, more: int | None = None, reason: str = "") -> list[UUID]:
+def redrive(
+    run_ids: Sequence[UUID], by: str, *, more: int | None = None, reason: str = "", rate: float | None = None
+) -> list[UUID]:
     """Send these runs back, each with `more` further attempts (as many as its job or task allows a new run, unless
     given); the ids of those that went: a run that is neither dead nor cancelled stays as it is.
 
-    Raises InvalidDefinition if `more` is not 1 or more.
+    With a `rate` (runs a second) they are not all due at once, so that what killed them is not killed again by them all
+    together: each has its own time on its row, and nobody has to stay and count.
+    Raises InvalidDefinition if `more` is not 1 or more, or `rate` is not above 0.
     """
     if more is not None and more < 1:
         raise InvalidDefinition("max_attempts", "must be raised by 1 or more")
+    if rate is not None and not (rate > 0 and len(run_ids) / rate <= DELAY_MOST):
+        raise InvalidDefinition("rate", f"must be above 0 and bring the last run within {DELAY_MOST:.0f} seconds")
     sent: list[UUID] = []
     for start in range(0, len(run_ids), BATCH):
-        sent += _redrive(run_ids[start : start + BATCH], by, more, reason)
+        part = run_ids[start : start + BATCH]
+        delays = {run: (start + place) / rate if rate else 0.0 for place, run in enumerate(part)}
+        sent += _redrive(delays, by, more, reason)
     emit("run.redriven", runs=sent, by=by)
     return sent
 
 
-def _redrive(run_ids: Sequence[UUID], by: str, more: int | None, reason: str) -> list[UUID]:
+def _redrive(delays: Mapping[UUID, float], by: str, more: int | None, reason: str) -> list[UUID]:
     with transaction.atomic():
-        wanted = allowances(run_ids)
+        wanted = allowances(list(delays))
         last = _last_in_line({each.line for each in wanted if each.line is not None})
         runs = []
         for each in wanted:
-            runs.append(Again(each.run_id, more or _as_new(each), last.get(each.line)))
+            runs.append(Again(each.run_id, more or _as_new(each), delays[each.run_id], last.get(each.line)))
             if each.line is not None:
                 last[each.line] = each.run_id
         sent = redrive_runs(runs, by[:200], reason[:500])

@@ -36,5 +36,12 @@ class DeadLetter(models.Model):
             models.UniqueConstraint(fields=["digest"], name="dead_letter_once_per_message", condition=~Q(digest="")),
         ]
 
+    @property
+    def decision(self) -> str:
+        """What a person has decided about it: `open`, `redriven` or `discarded`."""
+        if self.redriven_at:
+            return "redriven"
+        return "discarded" if self.discarded_at else "open"
+
     def __str__(self) -> str:
         return f"{self.task or 'message'}: {self.reason}"

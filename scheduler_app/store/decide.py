@@ -34,10 +34,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A run to send back with `more` further attempts; it waits for `holder`."""
+    """A run to send back with `more` further attempts, `delay` seconds from now; it waits for `holder`."""
 
     run_id: UUID
     more: int
+    delay: float = 0.0
     holder: UUID | None = None
 
 
@@ -70,7 +71,13 @@ def redrive_runs(runs: Sequence[Again], by: str, reason: str) -> list[UUID]:
         "ids": [each.run_id for each in runs],
         "more": [each.more for each in runs],
         "holders": [each.holder for each in runs],
+        "delays": [each.delay for each in runs],
         "by": by,
         "reason": reason,
     }
     return [row[0] for row in rows(_SQL["redrive_runs"], params)]
+
+
+def discard_letters(ids: Sequence[int], by: str, reason: str) -> list[int]:
+    """Let open dead letters stay dead; the ids of those that were open."""
+    return [row[0] for row in rows(_SQL["discard_letters"], {"ids": list(ids), "by": by, "reason": reason})]

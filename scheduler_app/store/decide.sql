@@ -53,17 +53,19 @@ WHERE r.id = ANY(%(ids)s::uuid[]) AND r.status IN ('dead', 'cancelled')
 ORDER BY r.seq;
 
 -- name: redrive_runs
--- Sends dead and cancelled runs back to the queue with further attempts, each behind its holder if it has one, and
--- notes it on their dead letters; a run in any other state is left out.
+-- Sends dead and cancelled runs back to the queue with further attempts, each after its delay and behind its holder if
+-- it has one, and notes it on their dead letters; a run in any other state is left out.
 WITH found AS (
-    SELECT r.id, w.more, w.holder
-    FROM unnest(%(ids)s::uuid[], %(more)s::int[], %(holders)s::uuid[]) AS w(id, more, holder)
+    SELECT r.id, w.more, w.holder, w.delay
+    FROM unnest(%(ids)s::uuid[], %(more)s::int[], %(holders)s::uuid[], %(delays)s::float8[])
+        AS w(id, more, holder, delay)
     JOIN scheduler_app_jobrun r ON r.id = w.id
     WHERE r.status IN ('dead', 'cancelled')
     ORDER BY r.id FOR UPDATE OF r
 ), sent AS (
     UPDATE scheduler_app_jobrun r SET status = 'queued', reason = '',
-        max_attempts = GREATEST(r.max_attempts, r.attempts + f.more), run_after = clock_timestamp(),
+        max_attempts = GREATEST(r.max_attempts, r.attempts + f.more),
+        run_after = clock_timestamp() + f.delay * interval '1 second',
         held_by = f.holder, dispatched_at = NULL, dispatches = 0, locked_by = NULL, locked_until = NULL,
         finished_at = NULL, first_started_at = NULL, unknown_since = NULL,
         cancel_requested_at = NULL, expires_at = NULL, progress = NULL, progress_message = ''
@@ -75,3 +77,9 @@ WITH found AS (
     FROM sent s WHERE d.run_id = s.id AND d.redriven_at IS NULL AND d.discarded_at IS NULL
 )
 SELECT id FROM sent;
+
+-- name: discard_letters
+-- Decides that open dead letters stay dead; what was decided before is left out.
+UPDATE scheduler_app_deadletter SET discarded_at = clock_timestamp(), decided_by = %(by)s, decision_reason = %(reason)s
+WHERE id = ANY(%(ids)s::bigint[]) AND redriven_at IS NULL AND discarded_at IS NULL
+RETURNING id;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -117,3 +118,24 @@ def test_two_people_at_once_send_a_run_back_once() -> None:
         assert sum(pool.map(send, "abcd")) == 1
     run.refresh_from_db()
     assert run.max_attempts == 8
+
+
+def test_with_a_rate_each_has_its_own_time() -> None:
+    runs = [a_run(status="dead", attempts=1) for _ in range(6)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scheduler_app.lifecycle.redrive.BATCH", 4)
+        before = database_now()
+        assert len(redrive([run.id for run in runs], "ann", rate=0.5)) == 6
+        after = database_now()
+    for place, run in enumerate(runs):
+        run.refresh_from_db()
+        assert before <= run.run_after - timedelta(seconds=2 * place) <= after
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e-300])
+def test_a_rate_that_never_ends_is_refused(rate: float) -> None:
+    run = a_run(status="dead", attempts=1)
+    with pytest.raises(InvalidDefinition, match="rate"):
+        redrive([run.id], "ann", rate=rate)
+    run.refresh_from_db()
+    assert run.status == "dead"

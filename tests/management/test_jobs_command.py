@@ -15,7 +15,7 @@ from scheduler_app.lifecycle import define
 from scheduler_app.management.cli import VERBS
 from scheduler_app.management.cli.output import clean
 from scheduler_app.management.commands.jobs import Command
-from scheduler_app.models import Job, JobRun
+from scheduler_app.models import DeadLetter, Job, JobRun
 from tests.support.definitions import a_job, a_run, known_tasks, options
 
 pytestmark = pytest.mark.django_db
@@ -157,6 +157,48 @@ def test_runs_and_dead_runs_are_listed_with_their_reasons() -> None:
     assert len(jobs("runs", "--status", "succeeded", "--json").data) == 1
     assert "failed: OSError: no room" in jobs("dead").out
     assert "There are no such runs." in jobs("runs", "--status", "running").out
+
+
+def test_redrive_chooses_among_the_dead_shows_them_and_spreads_them() -> None:
+    job = a_job()
+    runs = [a_run(job, status="dead", attempts=1, last_error=f"OSError: disk {n}") for n in range(4)]
+    a_run(status="dead", last_error="ValueError")
+    chosen = ("redrive", "--all-dead", "--why", "failed", "--error", "OSError", "--since", "1h", "--limit", "3")
+    shown = jobs(*chosen, "--dry-run", "--json").data
+    assert [each["id"] for each in shown] == [str(run.pk) for run in runs[:3]]
+    assert JobRun.objects.filter(status="queued").count() == 0
+    assert jobs(*chosen, "--rate", "2", "--json").data == {"redriven": [str(run.pk) for run in runs[:3]]}
+    times = [JobRun.objects.get(pk=run.pk).run_after for run in runs[:3]]
+    assert [round((time - times[0]).total_seconds(), 1) for time in times] == [0.0, 0.5, 1.0]
+    assert jobs("redrive", "--all-dead", "--until", "1h").code == 0
+    assert JobRun.objects.filter(status="dead").count() == 2
+
+
+def test_redrive_refuses_what_it_cannot_mean() -> None:
+    run = a_run(status="dead")
+    said = jobs("redrive", str(run.pk), "--error", "x")
+    assert (said.code, "--error chooses among the runs of --job or --all-dead" in said.err) == (1, True)
+    assert "rate: must be above 0" in jobs("redrive", str(run.pk), "--rate", "0").err
+    run.refresh_from_db()
+    assert run.status == "dead"
+
+
+def test_letters_are_listed_and_discarded_with_a_reason() -> None:
+    run = a_run(status="dead")
+    letter = DeadLetter.objects.create(
+        run_id=run.pk, attempt=0, task=run.task, reason="failed", detail="OSError: no room"
+    )
+    assert "failed: OSError: no room" in jobs("letters").out
+    said = jobs("discard", str(letter.pk), "999999", "--reason", "rubbish")
+    assert (said.code, "discarded" in said.out) == (1, True)
+    assert "999999: there is no such dead letter" in said.err
+    assert jobs("letters", "--json").data == []
+    (told,) = jobs("letters", "--all", "--json").data
+    assert (told["decision"], told["decision_reason"], told["run"]) == ("discarded", "rubbish", str(run.pk))
+    assert "it is discarded already" in jobs("discard", str(letter.pk), "--reason", "again").err
+    assert jobs("discard", str(letter.pk), "--reason", " ").err == (
+        "refused: reason: must say why nobody is to work on this again\n"
+    )
 
 
 def test_redrive_and_cancel_say_what_they_could_not_do() -> None:

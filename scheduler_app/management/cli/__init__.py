@@ -5,6 +5,7 @@ from scheduler_app.management.cli import (
     coming,
     dead,
     deciding,
+    letters,
     listing,
     pausing,
     remove,
@@ -28,4 +29,6 @@ VERBS = (
     pausing.RESUME,
     deciding.CANCEL,
     deciding.REDRIVE,
+    letters.LETTERS,
+    letters.DISCARD,
 )

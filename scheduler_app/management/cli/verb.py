@@ -7,7 +7,7 @@ import getpass
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scheduler_app.management.cli.output import Output
@@ -68,6 +68,12 @@ def moment(text: str) -> datetime | timedelta:
     if instant is None or instant.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} is neither like 2026-12-01T09:00:00+01:00 nor like 90s, 2h or 3d")
     return instant
+
+
+def past(text: str) -> datetime:
+    """An instant with its offset, or so long ago."""
+    found = moment(text)
+    return datetime.now(UTC) - found if isinstance(found, timedelta) else found
 
 
 def who() -> str:
