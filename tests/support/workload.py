@@ -124,6 +124,17 @@ def paying(url: str) -> str:
 
 
 @durable_task(time_limit=60)
+def dying_once(path: str) -> str:
+    """Note the run's key; the first attempt's worker is killed right after."""
+    run = current_run()
+    note(path, run.idempotency_key)
+    if run.attempt == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(1)
+    return run.idempotency_key
+
+
+@durable_task(time_limit=60)
 def fencing(path: str, name: str, gate: str) -> None:
     """As `gated`, then write a group with the attempt, if this attempt may still write."""
     attempt = current_run().attempt

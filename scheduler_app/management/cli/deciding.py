@@ -43,7 +43,9 @@ def redrive_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--all-dead", action="store_true", help="every dead run of all jobs")
     parser.add_argument("--task", default="", help="of those, only runs of this task")
     parser.add_argument("--queue", default="", help="of those, only runs of this queue")
-    parser.add_argument("--why", default="", help="of those, only runs that died for this reason, e.g. failed")
+    parser.add_argument(
+        "--why", default="", help="of those, only runs that died for this reason, e.g. attempts_exhausted"
+    )
     parser.add_argument("--error", default="", help="of those, only runs whose error has this text in it")
     parser.add_argument("--since", type=past, help="of those, only runs that died then or later, e.g. 2h ago: 2h")
     parser.add_argument("--until", type=past, help="of those, only runs that died before, e.g. 30m ago: 30m")
@@ -102,5 +104,5 @@ REDRIVE = Verb(
     redrive_arguments,
     redrive,
     'jobs redrive --job report --reason "the disk has room again"\n'
-    "jobs redrive --all-dead --why failed --error ConnectionError --since 2h --rate 10",
+    "jobs redrive --all-dead --why attempts_exhausted --error ConnectionError --since 2h --rate 10",
 )
