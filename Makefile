@@ -5,9 +5,11 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 ARGS ?=
 STACK ?= local
+MINUTES ?= 10
+SEED ?=
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help demo up test check bench proof lock clean ready
+.PHONY: help demo up test chaos check bench proof lock clean ready
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -23,6 +25,9 @@ test: ready ## Run the tests on private PostgreSQL, RabbitMQ and Redis (ARGS="-k
 
 proof: ready ## Run the tests that take minutes by nature, and hold promised times strictly
 	@EVERYSLOT_STRICT=1 exec $(PY) -m scheduler_app.local test -m "proof or timed" $(ARGS)
+
+chaos: ready ## Break everything by chance for MINUTES=10, then judge (SEED=n replays, STACK=full: on RabbitMQ and Redis)
+	@exec $(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --stack $(if $(filter full,$(STACK)),full,embedded)
 
 check: ready ## Lint, types, import contract, migrations, deployment checks
 	@exec $(PY) -m scheduler_app.local check $(ARGS)

@@ -15,6 +15,7 @@ PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 TIME_LIMIT_DEFAULT: Final = 900
 MAX_ATTEMPTS_DEFAULT: Final = 5
+ATTEMPTS_MOST: Final = 1_000_000_000  # what stands for no limit; a run's own may grow beyond, up to its column's end
 WORKER_LOSSES_FREE: Final = 3  # attempts of a run that may die with their worker at no cost
 RETRY_BACKOFF_DEFAULT: Final = 1.0
 RETRY_BACKOFF_MAX_DEFAULT: Final = 600.0

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DataError, transaction
 
 from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.limits import WORKER_LOSSES_FREE
@@ -19,7 +19,7 @@ from scheduler_app.core.outcome import Way, settle
 from scheduler_app.core.retry import resolve
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
-from scheduler_app.lifecycle.claim import write
+from scheduler_app.lifecycle.claim import write, write_apart
 from scheduler_app.store.keep import stop_worker
 from scheduler_app.store.work import Finish, Running, running_of_worker
 
@@ -45,7 +45,11 @@ def lose_worker(worker: UUID, reason: str, way: Way = Way.WORKER_LOST) -> int:
 
 def lose_attempts(worker: UUID, running: Sequence[Running], reason: str, way: Way = Way.WORKER_LOST) -> int:
     """End these attempts of a worker as lost; how many were still the current ones."""
-    return len(write(worker, [_finish(worker, each, reason, way) for each in running], []).done)
+    finishes = [_finish(worker, each, reason, way) for each in running]
+    try:
+        return len(write(worker, finishes, []).done)
+    except DataError as error:  # one row that PostgreSQL refuses does not keep its neighbours under a dead worker
+        return len(write_apart(worker, finishes, [], str(error)).done)
 
 
 def lose_runs(worker: UUID, runs: Sequence[UUID], reason: str, way: Way = Way.WORKER_LOST) -> int:

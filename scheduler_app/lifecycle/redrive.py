@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from scheduler_app.core.errors import InvalidDefinition
-from scheduler_app.core.limits import DELAY_MOST
+from scheduler_app.core.limits import ATTEMPTS_MOST, DELAY_MOST
 from scheduler_app.core.retry import RetryOverrides, resolve
 from scheduler_app.instrument import emit
 from scheduler_app.lifecycle import catalog
@@ -32,10 +32,10 @@ def redrive(
 
     With a `rate` (runs a second) they are not all due at once, so that what killed them is not killed again by them all
     together: each has its own time on its row, and nobody has to stay and count.
-    Raises InvalidDefinition if `more` is not 1 or more, or `rate` is not above 0.
+    Raises InvalidDefinition if `more` is not 1 to 1,000,000,000, or `rate` is not above 0.
     """
-    if more is not None and more < 1:
-        raise InvalidDefinition("max_attempts", "must be raised by 1 or more")
+    if more is not None and not 1 <= more <= ATTEMPTS_MOST:
+        raise InvalidDefinition("max_attempts", f"must be raised by 1 to {ATTEMPTS_MOST}")
     if rate is not None and not (rate > 0 and len(run_ids) / rate <= DELAY_MOST):
         raise InvalidDefinition("rate", f"must be above 0 and bring the last run within {DELAY_MOST:.0f} seconds")
     sent: list[UUID] = []

@@ -16,7 +16,7 @@ from django.db import models
 
 from scheduler_app.conf import conf
 from scheduler_app.core.errors import InvalidDefinition
-from scheduler_app.core.limits import LAST_INSTANT, PRIORITY_MAX
+from scheduler_app.core.limits import ATTEMPTS_MOST, LAST_INSTANT, PRIORITY_MAX
 from scheduler_app.core.payload import encode_arguments
 from scheduler_app.core.plan import CATCH_UP_MOST
 from scheduler_app.core.text import unstorable_string
@@ -87,12 +87,13 @@ def _text(limit: int, required: bool = False) -> Rule:
 
 def _whole(low: int, high: int = MOST) -> Rule:
     def rule(value: Any) -> str | None:
-        bounds = f"{low} or more" if high == MOST else f"from {low} to {high}"
+        open_ended = high in (MOST, ATTEMPTS_MOST)  # then one bound is enough to tell
+        bounds = f"{low} or more" if open_ended else f"from {low} to {high}"
         if isinstance(value, bool) or not isinstance(value, int):
             return f"must be a whole number, {bounds}"
         if low <= value <= high:
             return None
-        return f"must be {high} or less" if value > high == MOST else f"must be {bounds}"
+        return f"must be {high} or less" if open_ended and value > high else f"must be {bounds}"
 
     return rule
 
@@ -192,7 +193,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "max_runs": _optional(_whole(1)),
     "gap": _choice(Gap, blank=True),
     "fold": _choice(Fold, blank=True),
-    "max_attempts": _optional(_whole(1)),
+    "max_attempts": _optional(_whole(1, ATTEMPTS_MOST)),
     "retry_backoff": _optional(_seconds),
     "retry_backoff_max": _optional(_seconds),
     "retry_jitter": _optional(_flag),

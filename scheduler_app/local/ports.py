@@ -39,6 +39,6 @@ def is_free(port: int) -> bool:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
                 probe.bind((address, port))
-            except OSError:
+            except (OSError, OverflowError):  # taken, or no port at all
                 return False
     return True

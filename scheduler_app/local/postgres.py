@@ -13,11 +13,12 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler_app.local.accounts import can_reach, owned_folder, unprivileged
-from scheduler_app.local.ports import LOOPBACK, free_ports
+from scheduler_app.local.ports import LOOPBACK, free_ports, is_free
 from scheduler_app.local.processes import Account, Launch, Process, as_account
 from scheduler_app.local.secret import password, private_file
 from scheduler_app.local.service import CannotHave, NativeService, StartFailed
@@ -65,7 +66,7 @@ def prepare(binaries: Binaries, folder: Path, *, durable: bool = True, data: Pat
     home = owned_folder(data or folder / "postgres", account)
     _refuse_second(home)
     secret = _cluster(binaries, home, account)
-    port = free_ports(1)[0]
+    port = _port(home, account) if data else free_ports(1)[0]
     url = f"postgresql://postgres:{secret}@{LOOPBACK}:{port}/postgres"
     options = {
         "listen_addresses": LOOPBACK,
@@ -78,6 +79,17 @@ def prepare(binaries: Binaries, folder: Path, *, durable: bool = True, data: Pat
     argv += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     launch = Launch("postgres", argv, home, folder / "postgres.log", account=account, stop=STOP, env=_env())
     return NativeService("PostgreSQL", url, binaries.origin, [Process(launch)], lambda: answers(url))
+
+
+def _port(home: Path, account: Account | None) -> int:
+    """The port that these data were served on the last time, if it is free: whoever knows the URL may go on with it."""
+    kept = home / "port"
+    with suppress(OSError, ValueError):
+        if is_free(port := int(kept.read_text(encoding="utf-8"))):
+            return port
+    port = free_ports(1)[0]
+    private_file(kept, str(port), account)
+    return port
 
 
 def _refuse_second(home: Path) -> None:

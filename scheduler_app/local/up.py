@@ -10,8 +10,9 @@ import shlex
 import sys
 import tempfile
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ PORT: Final = 8000
 USER: Final = "admin"
 START: Final = 60.0
 LOOK: Final = 0.5
+LIVES: Final = 10.0  # seconds
 INSIDE = ROOT / ".local"
 OURS = {*(kind.variable for kind in KINDS.values()), "ALLOWED_HOSTS", "DEBUG", "DJANGO_SETTINGS_MODULE", "SECRET_KEY"}
 
@@ -37,11 +39,14 @@ def run_up(folder: Path, arguments: Sequence[str]) -> int:
     options = _options(arguments)
     kept: Path = options.data
     kept.mkdir(exist_ok=True)
+    _forget_our_own(kept / "url")
     with Services(folder) as services:
         wanted = ["postgres", *(key for key in ("rabbitmq", "redis") if _is_given(KINDS[key].variable))]
         services.start(wanted, data=_data_folder(kept))
         for service in services.running.values():
             print(f"{service.name}: {service.origin}", flush=True)
+        if not _is_given(KINDS["postgres"].variable):
+            private_file(kept / "url", services.running["postgres"].url)
         env = _environment(services, kept)
         with for_a_shell(env, kept / "env") as shell, Stack(folder, env) as stack:
             return _keep_up(stack, kept, options.port, shell, ours=not _is_given(KINDS["postgres"].variable))
@@ -55,8 +60,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.port is None:
         options.port = PORT if is_free(PORT) else free_ports(1)[0]
     elif not is_free(options.port):
-        parser.error(f"port {options.port} is taken")
+        parser.error(f"port {options.port} is taken, or is no port")
     return options
+
+
+def _forget_our_own(url: Path) -> None:
+    """A shell that was told what ran the last time gives us our own database's URL: we are to start that one."""
+    variable = KINDS["postgres"].variable
+    if url.exists() and os.environ.get(variable) == url.read_text(encoding="utf-8"):
+        del os.environ[variable]
 
 
 def _is_given(variable: str) -> bool:
@@ -115,20 +127,50 @@ def _is_ours(variable: str) -> bool:
 
 def _keep_up(stack: Stack, kept: Path, port: int, shell: Path, *, ours: bool) -> int:
     login = _prepare(stack, kept, ours)
-    stack.web(port)
-    stack.beat("beat")
-    stack.worker("worker")
+    programs = Programs(stack, port)
+    programs.start()
     if not wait_for(lambda: bool(stack.ended()) or _serves(port), START):
         raise StartFailed(f"the web server did not answer within {START:.0f} s:\n{stack.programs['web'].tail()}")
     if not stack.ended():
         print(f"\n  http://{LOOPBACK}:{port}/admin/   {login}", flush=True)
         print(f"  in another terminal:  . {shlex.quote(_short(shell))} && python manage.py jobs list", flush=True)
         print(f"  logs: {stack.logs}\n  Ctrl-C stops it", flush=True)
-    while not (ended := stack.ended()):
+    while True:
         threading.Event().wait(LOOK)
-    for name, tail in ended.items():
-        print(f"{name} has ended:\n{tail}", flush=True)
-    return 1
+        for name, tail in stack.ended().items():
+            if not programs.revive(name):
+                print(f"{name} has ended:\n{tail}", flush=True)
+                return 1
+            print(f"  {name} has ended, and was started again", flush=True)
+
+
+class Programs:
+    """Web, beat and worker of a stack; one that ends is started again, as a service manager would."""
+
+    def __init__(self, stack: Stack, port: int) -> None:
+        self._stack = stack
+        self._begin: dict[str, Callable[[], object]] = {
+            "web": lambda: stack.web(port),
+            "beat": lambda: stack.beat("beat"),
+            "worker": lambda: stack.worker("worker"),
+        }
+        self._since: dict[str, float] = {}
+
+    def start(self) -> None:
+        for name in self._begin:
+            self._start(name)
+
+    def revive(self, name: str) -> bool:
+        """Start it again; not if it has only just been started, since it would only end again."""
+        if time.monotonic() - self._since[name] < LIVES:
+            return False
+        self._stack.programs[name].stop()  # what it has left behind
+        self._start(name)
+        return True
+
+    def _start(self, name: str) -> None:
+        self._begin[name]()
+        self._since[name] = time.monotonic()
 
 
 def _short(path: Path) -> str:

@@ -64,7 +64,7 @@ WITH found AS (
     ORDER BY r.id FOR UPDATE OF r
 ), sent AS (
     UPDATE scheduler_app_jobrun r SET status = 'queued', reason = '',
-        max_attempts = GREATEST(r.max_attempts, r.attempts + f.more),
+        max_attempts = GREATEST(r.max_attempts, LEAST(r.attempts::bigint + f.more, 2147483647)),
         run_after = clock_timestamp() + f.delay * interval '1 second',
         held_by = f.holder, dispatched_at = NULL, dispatches = 0, locked_by = NULL, locked_until = NULL,
         finished_at = NULL, first_started_at = NULL, unknown_since = NULL,

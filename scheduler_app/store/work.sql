@@ -76,7 +76,7 @@ WITH f AS (
             ELSE f.reason END,
         result = f.result::jsonb,
         last_error = CASE WHEN f.error = '' AND f.status <> 'succeeded' THEN r.last_error ELSE f.error END,
-        max_attempts = r.max_attempts + f.extra,
+        max_attempts = LEAST(r.max_attempts::bigint + f.extra, 2147483647),
         run_after = CASE WHEN f.status = 'queued' THEN clock_timestamp() + f.delay * interval '1 second'
             ELSE r.run_after END,
         dispatched_at = CASE WHEN f.status = 'queued' THEN NULL ELSE r.dispatched_at END,

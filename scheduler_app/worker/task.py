@@ -24,7 +24,7 @@ from celery.utils.log import get_task_logger
 from scheduler_app.core.budget import TimeBudget
 from scheduler_app.core.canvas import CHORD_REFUSED, canvas_of, declare, refuse
 from scheduler_app.core.errors import Cancelled, GiveUp, InvalidDefinition, RetryLater
-from scheduler_app.core.limits import DELAY_MOST
+from scheduler_app.core.limits import ATTEMPTS_MOST, DELAY_MOST
 from scheduler_app.core.options import TaskOptions
 from scheduler_app.core.retry import RetryOverrides, retry_rules
 from scheduler_app.core.schedule import validate
@@ -37,7 +37,6 @@ from scheduler_app.lifecycle.together import commit_together
 from scheduler_app.worker import connections
 
 logger = get_task_logger(__name__)
-UNLIMITED = 1_000_000_000  # Celery's max_retries=None
 NEVER_RETRIED = (Ignore, Reject, Retry, GiveUp, Cancelled, RetryLater)
 EXPECTED = (Cancelled, RetryLater)  # said in one line of the log: nothing is wrong
 OWN_OPTIONS = ("request_key", "concurrency_key", "ordering_key", "max_attempts")
@@ -179,7 +178,7 @@ class DurableTask(DjangoTask):
         `task_failure` see it; the mark tells the worker's parent that the attempts are used up (trace.py)."""
         request = self.request
         limit = request.everyslot["max_attempts"]
-        wanted = limit if max_retries is None else min(max_retries + 1, UNLIMITED)
+        wanted = limit if max_retries is None else min(max_retries + 1, ATTEMPTS_MOST)
         if request.retries + 1 >= wanted:
             request.everyslot["exhausted"] = True
             raise exc or MaxRetriesExceededError(
@@ -310,7 +309,7 @@ def _retry(given: dict[str, Any]) -> RetryOverrides:
     if backoff is False or (backoff is None and constant is not None):
         backoff = backoff_max = 180.0 if constant is None else float(constant)
         jitter = False
-    attempts = None if retries is _UNSET else UNLIMITED if retries is None else retries + 1
+    attempts = None if retries is _UNSET else ATTEMPTS_MOST if retries is None else min(retries + 1, ATTEMPTS_MOST)
     return RetryOverrides(
         attempts,
         None if backoff is None else max(1.0, float(backoff)) if backoff is not True else 1.0,

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC
@@ -17,6 +18,7 @@ import psutil
 import psycopg
 import pytest
 
+from scheduler_app.local.up import LIVES
 from tests.support.brokers import database_url
 from tests.support.programs import ROOT, wait_until
 
@@ -59,6 +61,12 @@ class Command:
         match = re.search(pattern, self.log)
         assert match, self.log
         return match
+
+    def program(self, name: str) -> psutil.Process:
+        """Its worker, beat or web server: the one that it has started itself."""
+        self._family |= set(psutil.Process(self.child.pid).children(recursive=True))
+        found = [each for each in self._family if each.is_running() and name in each.cmdline()]
+        return min(found, key=lambda each: each.create_time())
 
     def left(self) -> list[psutil.Process]:
         """What it had started and still runs."""
@@ -153,11 +161,29 @@ def test_up_serves_the_admin_until_ctrl_c(folder: Path) -> None:
         assert sheet
         with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}{sheet[1]}", timeout=20) as css:
             assert css.status == 200
+        shell = (folder / "kept" / "env").read_text(encoding="utf-8")
+        worker = up.program("worker")
+        wait_until(lambda: time.time() - worker.create_time() > LIVES, 30, "the worker to have lived a while")
+        worker.kill()
+        up.says("worker has ended, and was started again")
+        wait_until(lambda: up.program("worker").pid != worker.pid, 30, "another worker")
         os.killpg(up.child.pid, signal.SIGINT)
         assert up.child.wait(60) == 128 + signal.SIGINT
     finally:
         up.end()
+    assert not (folder / "kept" / "env").exists()
     assert up.left() == []
+    database = re.search(r"export DATABASE_URL=(\S+)", shell)
+    assert database
+    again = folder / "again"
+    again.mkdir()
+    second = Command(again, "up", "--data", str(folder / "kept"), DATABASE_URL=database[1])
+    try:
+        second.says("in another terminal")
+        assert (folder / "kept" / "env").read_text(encoding="utf-8") == shell, "a shell that was told goes on"
+    finally:
+        second.end()
+    assert second.left() == []
     assert list(up.temporary.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import OperationalError, ProgrammingError
 
 from scheduler_app.lifecycle import define
 from scheduler_app.management.cli import VERBS
@@ -179,6 +180,7 @@ def test_redrive_refuses_what_it_cannot_mean() -> None:
     said = jobs("redrive", str(run.pk), "--error", "x")
     assert (said.code, "--error chooses among the runs of --job or --all-dead" in said.err) == (1, True)
     assert "rate: must be above 0" in jobs("redrive", str(run.pk), "--rate", "0").err
+    assert "max_attempts: must be raised by 1 to" in jobs("redrive", str(run.pk), "--attempts", "3000000000").err
     run.refresh_from_db()
     assert run.status == "dead"
 
@@ -232,3 +234,21 @@ def test_every_verb_has_help_and_json() -> None:
     assert list(verbs) == [verb.name for verb in VERBS]  # type: ignore[arg-type]
     for name, its in verbs.items():  # type: ignore[union-attr]
         assert "--json" in its.format_help(), name
+
+
+@pytest.mark.parametrize(
+    "error", [OperationalError("connection refused\nIs the server running?"), ProgrammingError("no table")]
+)
+@pytest.mark.parametrize("words", [("list",), ("list", "--json")])
+def test_a_database_that_cannot_be_used_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: tuple[str, ...]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("scheduler_app.management.commands.jobs.load_tasks", fail)
+    said = jobs(*words)
+    assert (said.code, said.out) == (1, "")
+    message = json.loads(said.err)["error"]["message"] if "--json" in words else said.err
+    assert f"the database cannot be used: {str(error).partition(chr(10))[0]}" in message
+    assert len(said.err.splitlines()) == 1

@@ -7,6 +7,7 @@ import sys
 from typing import Any, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import OperationalError, ProgrammingError
 
 from scheduler_app.core.errors import EveryslotError
 from scheduler_app.lifecycle.loading import load_tasks
@@ -20,8 +21,18 @@ exit codes:
   1  refused or not found: the reason is on the error stream, with the field's name where there is one
   2  the command line itself is wrong
 
-Every verb takes --json: one JSON document on the output, faults as JSON on the error stream.
+Every verb takes --json: one JSON document on the output; with exit code 1 the fault is JSON on the error stream.
 """
+
+
+class DatabaseUnusable(EveryslotError):
+    """The database is away, or has not been migrated."""
+
+    code = "database_unusable"
+
+    def __init__(self, error: Exception) -> None:
+        mend = "is it up, and has `python manage.py migrate` been run?"
+        super().__init__(f"the database cannot be used: {str(error).strip().splitlines()[0]} - {mend}")
 
 
 class Command(BaseCommand):
@@ -57,6 +68,9 @@ class Command(BaseCommand):
             code = options["act"](argparse.Namespace(**options), out)
         except EveryslotError as error:
             out.fault(error)
+            code = REFUSED
+        except (OperationalError, ProgrammingError) as error:
+            out.fault(DatabaseUnusable(error))
             code = REFUSED
         if code:
             sys.exit(code)
