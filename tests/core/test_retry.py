@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from celery.utils.time import get_exponential_backoff_interval
 
+from scheduler_app.core.limits import ATTEMPTS_MOST
 from scheduler_app.core.retry import Backoff, RetryOverrides, RetryPolicy, delay, resolve, retry_rules
-from scheduler_app.worker.task import UNLIMITED, _retry, durable_task
+from scheduler_app.worker.task import _retry, durable_task
 
 DRAWS = 10_000
 SERIES = {
@@ -137,7 +138,7 @@ def test_jitter_is_on_unless_switched_off_or_the_delay_is_constant(options: dict
     assert resolve(_retry(dict(options))).jitter is not exact
 
 
-@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (1, 2), (4, 5), (None, UNLIMITED)])
+@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (1, 2), (4, 5), (None, ATTEMPTS_MOST)])
 def test_max_retries_counts_what_follows_the_first_attempt(retries: int | None, attempts: int) -> None:
     assert resolve(_retry({"max_retries": retries})).max_attempts == attempts
 

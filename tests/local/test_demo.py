@@ -163,7 +163,7 @@ def test_up_serves_the_admin_until_ctrl_c(folder: Path) -> None:
             assert css.status == 200
         shell = (folder / "kept" / "env").read_text(encoding="utf-8")
         worker = up.program("worker")
-        wait_until(lambda: time.time() - worker.create_time() > LIVES, 30, "the worker to have lived a while")
+        wait_until(lambda: time.time() - worker.create_time() > LIVES + 1, 30, "the worker to have lived a while")
         worker.kill()
         up.says("worker has ended, and was started again")
         wait_until(lambda: up.program("worker").pid != worker.pid, 30, "another worker")
