@@ -25,6 +25,7 @@ START: Final = 60.0
 QUIET: Final = 150.0  # seconds at most from the last fault until every run has ended
 LOOK: Final = 0.2
 TRIES: Final = 60
+LEAST, MOST = 0.6, 120.0  # minutes
 
 
 def main(arguments: list[str]) -> int:
@@ -34,6 +35,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, help="replays the faults of a seed (default: a new one)")
     parser.add_argument("--stack", choices=["embedded", "full"], default="embedded", help="full: RabbitMQ and Redis")
     options = parser.parse_args(arguments)
+    if not LEAST <= options.minutes <= MOST:
+        parser.error(f"--minutes must be from {LEAST} to {MOST}: each job needs a slot, and it has to end by itself")
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     return supervise(lambda folder: _run(folder, options.minutes * 60, seed, options.stack == "full"))
 

@@ -24,7 +24,7 @@ class Kind:
 KINDS: Final = {
     "short": Kind(150, "short", 20, {}),
     "kept up": Kind(10, "short", 5, {"catch_up": "all"}),
-    "long": Kind(20, "working", 45, {"payload": {"seconds": 6}}),
+    "long": Kind(20, "working", 30, {"payload": {"seconds": 5}}),
     "flaky": Kind(36, "flaky", 30, {"queue": "fast"}),
     "poison": Kind(4, "poison", 30, {}),
     "transfer": Kind(40, "transfer", 10, {}),
