@@ -37,6 +37,8 @@ def is_free(port: int) -> bool:
     """Whether a server could listen on this loopback port: on all addresses too, which Docker's proxy may hold."""
     for address in (LOOPBACK, "0.0.0.0"):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            # As servers do: connections of one that has just stopped, in TIME_WAIT, do not hold its port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((address, port))
             except (OSError, OverflowError):  # taken, or no port at all

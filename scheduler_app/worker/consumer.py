@@ -93,7 +93,7 @@ class DurableConsumer(Consumer):
         judge_pool(kwargs["pool"])  # before anything is started that would have to be stopped
         super().__init__(*args, **kwargs)
         self.ledger = Ledger(self.hostname, self._slots, self._submit, self._on_loop)
-        self.keeper = Keeper(self._identity(), self.ledger)
+        self.keeper = Keeper(self._identity(), self.ledger, self._on_loop)
         self._threads_started = False
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from scheduler_app.core.outcome import Way
 from scheduler_app.lifecycle.keep import Identity, close_lease, open_lease, renew_lease, running_now
 from scheduler_app.lifecycle.lose import lose_runs
 from scheduler_app.models.ids import new_id
+from scheduler_app.worker.hung import HungChildren
 from scheduler_app.worker.ledger import Ledger
 from scheduler_app.worker.vital import vital_thread
 
@@ -33,9 +34,10 @@ RETRY_SECONDS = 0.5
 class Keeper:
     """One per worker process."""
 
-    def __init__(self, me: Identity, ledger: Ledger) -> None:
+    def __init__(self, me: Identity, ledger: Ledger, on_loop: Callable[[Callable[[], None]], None]) -> None:
         self.me = me
         self._ledger = ledger
+        self._hung = HungChildren(on_loop)
         self._look_again = math.inf  # seconds until a grace is over
         self._stop = threading.Event()
         self._suspects: dict[UUID, int] = {}
@@ -73,6 +75,7 @@ class Keeper:
         if not opened:
             self._ledger.open_for(self.me.id)
         else:
+            self._hung.look(self._ledger.in_pool())
             self._reconcile()
         return True
 

@@ -174,6 +174,10 @@ class Ledger:
         """Run and attempt of everything claimed whose ending is not committed yet (a copy)."""
         return dict(self._unsettled)
 
+    def in_pool(self) -> list[DurableRequest]:
+        """What was handed to the pool and has not ended (a copy)."""
+        return list(self._running.values())
+
     def working_on(self, run_id: UUID, attempt: int) -> DurableRequest | None:
         """The request of an attempt that is in the pool."""
         request = self._running.get(run_id)

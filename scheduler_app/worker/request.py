@@ -86,6 +86,24 @@ class DurableRequest(Request):
         job._accepted = True
         return True
 
+    def waits_in_child(self) -> bool:
+        """Whether it was written to a child of the pool that has not said yet that it has begun."""
+        return self._child_to_begin() is not None
+
+    def kill_hung_child(self) -> int | None:
+        """Kill the child that does not begin; its process id, or None if it has begun or ended meanwhile."""
+        with self.ledger.ending:
+            child = None if self.ended else self._child_to_begin()
+            if child is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+        return child
+
+    def _child_to_begin(self) -> int | None:
+        job: Any = self._apply_result() if self._apply_result is not None else None
+        written = None if job is None or self.accepted is not None else getattr(job, "_write_to", None)
+        return written.pid if written is not None else None
+
     def kill_child(self) -> bool:
         """Kill the pool child that works on this attempt, which then ends as cancelled; whether it was done.
 

@@ -40,3 +40,17 @@ def test_no_free_port_is_an_error_and_not_a_taken_port(monkeypatch: pytest.Monke
 
 def test_ports_lie_below_those_that_the_kernel_gives_to_clients():
     assert max(ports.RANGE) < 32_768
+
+
+def test_the_port_of_a_server_that_has_just_stopped_is_free() -> None:
+    """Its side of a connection stays in TIME_WAIT for a minute, which keeps no server from listening again."""
+    with socket.socket() as server:
+        server.bind((ports.LOOPBACK, ports.free_ports(1)[0]))
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection((ports.LOOPBACK, port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()
+            client.recv(1)
+        assert not ports.is_free(port), "it listens"
+    assert ports.is_free(port)

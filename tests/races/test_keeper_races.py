@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -28,12 +29,15 @@ class Ledger:
     def unsettled(self) -> dict[UUID, int]:
         return {}
 
+    def in_pool(self) -> list[Any]:
+        return []
+
 
 @pytest.fixture
 def keeper() -> Iterator[Keeper]:
     me = Identity(new_id(), "one@test", "test", 1, 1, ("default",))
     with known_tasks(options()):
-        yield Keeper(me, Ledger())  # type: ignore[arg-type]
+        yield Keeper(me, Ledger(), lambda call: call())  # type: ignore[arg-type]
     connection.close()  # its session has a lock timeout
 
 

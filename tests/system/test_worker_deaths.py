@@ -139,6 +139,23 @@ def test_a_killed_pool_child_ends_its_attempt_within_two_seconds_and_the_worker_
     assert psutil.Process(noted_pid(notes, "end", 2)).ppid() == worker.pid
 
 
+def test_children_that_hang_before_they_take_a_run_up_lose_it_to_others(run: Programs, notes: Path) -> None:
+    """No time limit counts yet, so that nothing else would ever end it."""
+    worker = run.worker(concurrency=2, EVERYSLOT_LEASE="2", EVERYSLOT_HEARTBEAT="0.5").ready()
+    run.beat().leads()
+    assert noted.delay(str(notes), "before").get(timeout=30) == "before"
+    hung = worker.children
+    for child in hung:
+        child.suspend()
+    results = [noted.delay(str(notes), text) for text in ("one", "two", "three")]
+    assert [each.get(timeout=30) for each in results] == ["one", "two", "three"]
+    assert sorted(lines(notes)) == ["before 1", "one 1", "three 1", "two 1"]
+    assert "did not take up run" in worker.log
+    assert worker.alive
+    assert not Attempt.objects.exists(), "no attempt was lost, and none doubled"
+    assert not [child for child in hung if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
 @pytest.mark.timed
 def test_a_task_that_ends_its_process_dies_as_lost_and_its_neighbours_end_well(run: Programs, notes: Path) -> None:
     beat = run.beat()
