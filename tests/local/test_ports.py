@@ -45,6 +45,7 @@ def test_ports_lie_below_those_that_the_kernel_gives_to_clients():
 def test_the_port_of_a_server_that_has_just_stopped_is_free() -> None:
     """Its side of a connection stays in TIME_WAIT for a minute, which keeps no server from listening again."""
     with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as every server that we start
         server.bind((ports.LOOPBACK, ports.free_ports(1)[0]))
         server.listen()
         port = server.getsockname()[1]
